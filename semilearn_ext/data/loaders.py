@@ -1,0 +1,183 @@
+"""Batches in the form USB's algorithms take them, with only the views the algorithm asks for.
+
+USB passes a batch's entries on by the names of ``train_step``'s parameters, so those names say which views are
+needed: ``x_ulb_w`` and ``x_ulb_s`` for most, ``x_ulb_s_0`` and ``x_ulb_s_1`` for CoMatch, no unlabelled image at
+all for a supervised method. Domain labels ride along as ``d_lb`` and ``d_ulb``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from semilearn_ext.data import views
+from semilearn_ext.data.samplers import DomainBatches
+from semilearn_ext.data.ssdg import SSDGData
+
+Batch = dict[str, torch.Tensor]
+LABELLED, UNLABELLED = 0, 1
+
+_VIEWS: dict[str, Callable[..., torch.Tensor]] = {
+    "x_lb": views.weak,
+    "x_lb_s": views.strong,
+    "x_ulb_w": views.weak,
+    "x_ulb_s": views.strong,
+    "x_ulb_s_0": views.strong,
+    "x_ulb_s_1": views.strong,
+}
+_ROTATED = "x_ulb_s_0_rot"
+
+
+class BatchMaker(Dataset[Batch]):
+    """Makes the batch of any (epoch, step). Its randomness depends on seed, epoch, step and process alone."""
+
+    def __init__(
+        self,
+        data: SSDGData,
+        batches: DomainBatches,
+        positions: Sequence[int],
+        names: Sequence[str],
+        stream: int,
+        *,
+        weak_pair: bool = False,
+    ) -> None:
+        self.data = data
+        self.batches = batches
+        self.stream = stream
+        self.suffix = "lb" if stream == LABELLED else "ulb"
+        self.views = {name: _VIEWS[name] for name in names if name in _VIEWS and f"_{self.suffix}" in name}
+        if weak_pair:
+            self.views = dict.fromkeys(self.views, views.weak)
+        self.rotates = _ROTATED in names and stream == UNLABELLED
+        # Algorithms that keep something for every image number them 0, 1, … within their own stream.
+        self.number = np.full(len(data.items), -1)
+        self.number[np.asarray(positions)] = np.arange(len(positions))
+        self.targets = data.labels[torch.as_tensor(positions)].tolist()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, at: tuple[int, int]) -> Batch:
+        epoch, step = at
+        positions = self.batches.batch(epoch, step)
+        index = torch.from_numpy(positions)
+        seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
+        rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        images = self.data.store[index]
+        batch = {name: make(images, self.data.view, rng) for name, make in self.views.items()}
+        batch[f"idx_{self.suffix}"] = torch.from_numpy(self.number[positions])
+        batch[f"d_{self.suffix}"] = self.data.domains[index]
+        if self.stream == LABELLED:
+            batch["y_lb"] = self.data.labels[index]
+        if self.rotates:
+            batch["rot_v"] = torch.randint(4, (len(index),), generator=rng)
+            batch[_ROTATED] = _rotate(batch["x_ulb_s_0"], batch["rot_v"])
+        return batch
+
+
+def _rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
+    """Each image turned by its own number of quarter turns."""
+    turned = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
+    return turned[quarters, torch.arange(len(images))]
+
+
+class EpochLoader:
+    """The batches of one epoch after the other, from any position: what USB iterates over."""
+
+    def __init__(self, maker: BatchMaker, total_steps: int, workers: int, pin_memory: bool) -> None:
+        self.dataset = maker
+        self.steps = maker.batches.steps
+        self.total_steps = total_steps
+        self.position = 0
+        self._loader: DataLoader[Batch] | None = None
+        if workers:
+            self._loader = DataLoader(
+                maker,
+                batch_size=None,
+                sampler=_Positions(self),
+                num_workers=workers,
+                pin_memory=pin_memory,
+                persistent_workers=True,
+            )
+
+    def seek(self, iteration: int) -> None:
+        """The next batch is that of ``iteration``, counted over the whole run."""
+        self.position = iteration
+
+    def remaining(self) -> Iterator[tuple[int, int]]:
+        """(epoch, step) from the position to the end of its epoch or of the run."""
+        epoch = self.position // self.steps
+        end = min((epoch + 1) * self.steps, self.total_steps)
+        return ((epoch, iteration % self.steps) for iteration in range(self.position, end))
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._loader is not None:
+            yield from self._loader
+        else:
+            yield from (self.dataset[at] for at in self.remaining())
+
+
+class _Positions:
+    """The sampler view of an EpochLoader: DataLoader asks it anew for every epoch."""
+
+    def __init__(self, loader: EpochLoader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return self.loader.remaining()
+
+    def __len__(self) -> int:
+        return self.loader.steps
+
+
+class PlainImages:
+    """Un-augmented images at some positions, for evaluation: batches of ``(x, y)`` in order."""
+
+    def __init__(self, data: SSDGData, positions: Sequence[int], batch_size: int) -> None:
+        self.data = data
+        self.positions = torch.as_tensor(positions, dtype=torch.long)
+        self.labels = data.labels[self.positions]
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def share(self, rank: int, world: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """This process's batches: where each lies in ``labels``, and its images."""
+        for number, start in enumerate(range(0, len(self), self.batch_size)):
+            if number % world == rank:
+                part = slice(start, start + self.batch_size)
+                yield part, views.plain(self.data.store[self.positions[part]], self.data.view)
+
+
+def train_loaders(
+    data: SSDGData, names: Sequence[str], *, weak_pair: bool, rank: int, world: int, pin_memory: bool
+) -> dict[str, EpochLoader]:
+    """``train_lb`` and, when the algorithm takes any unlabelled image, ``train_ulb``.
+
+    Args:
+        names: the parameters of the algorithm's ``train_step``.
+        weak_pair: both unlabelled views are weak (MeanTeacher and its kin).
+    """
+    settings = data.settings
+    per_domain = settings.batch_size // len(data.sources)
+    streams: list[tuple[str, int, list[int], int, bool]] = [
+        ("train_lb", LABELLED, data.split.labelled, per_domain, False)
+    ]
+    if any(name.startswith("x_ulb") for name in names):
+        unlabelled = per_domain * settings.uratio
+        streams.append(("train_ulb", UNLABELLED, data.split.unlabelled, unlabelled, weak_pair))
+    loaders = {}
+    for key, stream, positions, count, weak in streams:
+        shares: dict[str, Any] = {"seed": settings.seed, "stream": stream, "rank": rank, "world": world}
+        batches = DomainBatches(data.by_domain(positions), count, data.steps_per_epoch, **shares)
+        maker = BatchMaker(data, batches, positions, names, stream, weak_pair=weak)
+        loaders[key] = EpochLoader(maker, data.total_steps, settings.num_workers, pin_memory)
+    return loaders

@@ -1,0 +1,132 @@
+"""Checkpoints: everything a run is, written whole, read safely, the last two kept.
+
+A file is a zip archive with a checksum for each part, so damage is noticed on reading; the one before it is then
+used. Loading never unpickles code (``weights_only=True``).
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from semilearn.core.hooks import Hook
+
+from semilearn_ext import files
+from semilearn_ext.errors import UserError
+
+_KEPT = 2
+_PATTERN = "checkpoint_*.pt"
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Oldest first: the names hold the iteration, padded."""
+    return sorted(folder.glob(_PATTERN))
+
+
+def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
+    """Write ``state`` as ``checkpoint_<iteration>.pt`` and remove all but the newest ``keep``."""
+    path = folder / f"checkpoint_{state['iteration']:08d}.pt"
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    try:
+        files.write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); earlier checkpoints are kept; "
+            f"make room, and the same command goes on"
+        ) from None
+    for old in checkpoint_files(folder)[:-keep]:
+        old.unlink()
+    return path
+
+
+def load_newest(folder: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
+    """The newest whole checkpoint, or None. Damaged ones are reported and set aside."""
+    for path in reversed(checkpoint_files(folder)):
+        try:
+            return load(path)
+        except UserError as error:
+            report(f"{error}; using the one before it")
+            path.rename(path.with_suffix(".damaged"))
+    return None
+
+
+def load(path: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise zipfile.BadZipFile(f"part {broken}")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError) as error:
+        raise UserError(f"{path}: damaged checkpoint ({error})") from None
+    return state
+
+
+def plain_state(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The tensors and numbers among an object's attributes: what changes while it works."""
+    state: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if isinstance(value, torch.Tensor):
+            state[name] = value.detach().clone()
+        elif value is None or isinstance(value, bool | int):
+            state[name] = value
+        elif isinstance(value, float):
+            state[name] = float(value)
+    return state
+
+
+def restore_plain_state(target: Any, state: dict[str, Any], device: torch.device) -> None:
+    for name, value in state.items():
+        setattr(target, name, value.to(device) if isinstance(value, torch.Tensor) else value)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of every random number generator this process uses, in plain types."""
+    version, keys, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=False)
+    state = {
+        "python": [version, list(keys), gauss],
+        "numpy": {
+            "key": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
+            "pos": int(numpy_state["state"]["pos"]),
+            "has_gauss": int(numpy_state["has_gauss"]),
+            "gauss": float(numpy_state["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+    }
+    if device.type != "cpu":
+        state["device"] = getattr(torch, device.type).get_rng_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    saved = state["numpy"]
+    np.random.set_state(
+        {
+            "bit_generator": "MT19937",
+            "state": {"key": saved["key"].numpy().astype(np.uint32), "pos": saved["pos"]},
+            "has_gauss": saved["has_gauss"],
+            "gauss": saved["gauss"],
+        }
+    )
+    torch.set_rng_state(state["torch"])
+    if device.type != "cpu" and "device" in state:
+        getattr(torch, device.type).set_rng_state(state["device"])
+
+
+class CheckpointHook(Hook):
+    """Saves after every evaluation, or every ``checkpoint_every`` steps, and after the last."""
+
+    def after_train_step(self, algorithm: Any) -> None:
+        every = algorithm.settings.checkpoint_every or algorithm.num_eval_iter
+        if self.every_n_iters(algorithm, every) or self.is_last_iter(algorithm):
+            algorithm.save_checkpoint(algorithm.it + 1)

@@ -1,0 +1,90 @@
+"""The device a run uses and what it can do: mixed precision, memory format, compilation."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings
+
+
+def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
+    """CUDA, MPS or CPU: the first there is, or the one ``device`` names. Process k takes GPU k."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    name = settings.device
+    if name == "auto":
+        name = next(kind for kind, available in there.items() if available)
+    elif not there[name]:
+        usable = ", ".join(kind for kind, available in there.items() if available)
+        raise UserError(f"{settings.where('device')}: there is no {name} device here; usable: {usable}")
+    if name == "cuda":
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+        return device
+    return torch.device(name)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How numbers are kept in the forward pass: plain float32 when ``dtype`` is None."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+
+    @property
+    def context(self) -> Callable[[], Any]:
+        """What USB calls ``amp_cm``: a function that makes the context of a forward pass."""
+        if self.dtype is None:
+            return contextlib.nullcontext
+        return functools.partial(torch.autocast, self.device.type, dtype=self.dtype)
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """Only float16 needs its gradients scaled; otherwise a scaler that passes everything through."""
+        return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+
+
+def choose_precision(settings: Settings, device: torch.device) -> Precision:
+    """bfloat16 where there is hardware for it, else float16; a CPU computes bfloat16 in any case."""
+    if not settings.amp:
+        return Precision(device, None)
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return Precision(device, torch.float16)
+    return Precision(device, torch.bfloat16)
+
+
+def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Module:
+    """Put ``model`` on ``device`` in the memory format and with the compiler that the settings ask for."""
+    model.to(device)
+    if settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if settings.compile:
+        _check_compiler(settings, device)
+        model.compile()
+    return model
+
+
+def _check_compiler(settings: Settings, device: torch.device) -> None:
+    compilers = [os.environ.get("CXX", ""), "g++", "clang++", "cl"]
+    if device.type == "cpu" and not any(name and shutil.which(name) for name in compilers):
+        raise UserError(f"{settings.where('compile')}: needs a C++ compiler on a CPU, and none is installed")
+
+
+def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
+    """A batch's tensor on ``device``, images in the network's memory format."""
+    format_ = torch.channels_last if channels_last and value.ndim == 4 else torch.preserve_format
+    return value.to(device, non_blocking=True, memory_format=format_)
+
+
+def describe(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)

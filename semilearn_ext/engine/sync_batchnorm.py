@@ -1,0 +1,52 @@
+"""Batch norm over the images of all processes, on any device.
+
+torch's SyncBatchNorm needs GPUs. This one sums counts, sums and squares with a differentiable all-reduce, so two
+CPU processes with half a batch each normalise, and get gradients, as one with the whole batch does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.nn.functional import all_reduce
+
+
+class PortableSyncBatchNorm(nn.BatchNorm2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(x)
+        count = torch.tensor([x.numel() / x.shape[1]], device=x.device, dtype=x.dtype)
+        sums = all_reduce(torch.cat([x.sum((0, 2, 3)), x.square().sum((0, 2, 3)), count]))
+        total, squares, count = sums.split([self.num_features, self.num_features, 1])
+        mean = total / count
+        variance = (squares / count - mean.square()).clamp_min(0)
+        self._track(mean.detach(), (variance * count / (count - 1)).detach())
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]
+
+    @torch.no_grad()
+    def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        momentum = 0.1 if self.momentum is None else self.momentum
+        self.num_batches_tracked.add_(1)
+        self.running_mean.lerp_(mean, momentum)
+        self.running_var.lerp_(variance, momentum)
+
+
+def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
+    """``model`` with its batch norms counting all processes' images."""
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if type(child) is nn.BatchNorm2d:
+                setattr(parent, name, _converted(child))
+    return model
+
+
+def _converted(norm: nn.BatchNorm2d) -> PortableSyncBatchNorm:
+    synced = PortableSyncBatchNorm(norm.num_features, norm.eps, norm.momentum)
+    synced.load_state_dict(norm.state_dict())
+    return synced

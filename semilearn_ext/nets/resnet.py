@@ -1,0 +1,76 @@
+"""torchvision's ResNet-18, from scratch or with ImageNet weights that are really there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import torch
+from torch import nn
+from torchvision import models
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.nets.classifier_net import ClassifierNet
+
+
+def resnet18(num_classes: int, weights: dict[str, torch.Tensor] | None) -> ClassifierNet:
+    """Args:
+    num_classes: C.
+    weights: what :func:`imagenet_weights` found, or None to start from scratch.
+    """
+    backbone = models.resnet18()
+    num_features = backbone.fc.in_features
+    backbone.fc = nn.Identity()
+    if weights is not None:
+        load_backbone(backbone, weights)
+    return ClassifierNet(backbone, num_features, num_classes)
+
+
+def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
+    """Weights from ``path``, or torchvision's own from TORCH_HOME, downloaded if that is possible.
+
+    Never random ones: a UserError says where they were looked for.
+    """
+    if path:
+        return _read(Path(path).expanduser())
+    weights = models.ResNet18_Weights.IMAGENET1K_V1
+    home = Path(torch.hub.get_dir()) / "checkpoints"
+    try:
+        found: dict[str, Any] = weights.get_state_dict(progress=True, check_hash=True)
+    except (URLError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"pretrained: no ImageNet weights: {home / Path(weights.url).name} is not there and the download "
+            f"failed ({error}); put the file there, or name one with --pretrain_path, or set --pretrained false"
+        ) from None
+    return found
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    if not path.is_file():
+        raise UserError(f"pretrain_path: {path}: no such file{_is_folder(path)}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"pretrain_path: {path}: not a file of PyTorch weights ({reason})") from None
+    content = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(isinstance(v, torch.Tensor) for v in content.values()):
+        raise UserError(f"pretrain_path: {path}: expected names and tensors, found {type(content).__name__}")
+    return content
+
+
+def _is_folder(path: Path) -> str:
+    return " (it is a folder)" if os.path.isdir(path) else ""
+
+
+def load_backbone(backbone: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Load all but ImageNet's own classifier; anything else that is missing, left over or misshapen is an error."""
+    body = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
+    body = {name: value for name, value in body.items() if not name.startswith("fc.")}
+    try:
+        backbone.load_state_dict(body)
+    except RuntimeError as error:
+        first = " ".join(str(error).split())[:160]
+        raise UserError(f"pretrain_path: the file does not fit ResNet-18: {first}") from None

@@ -1,0 +1,59 @@
+"""What a command would do, in words: ``--dry_run``."""
+
+from __future__ import annotations
+
+from semilearn_ext.data import catalog
+from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.engine.device import choose_device, choose_precision, describe
+from semilearn_ext.engine.optim import parameter_groups
+from semilearn_ext.nets import net_builder
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings, config_hash, with_values
+
+
+def describe_plan(settings: Settings) -> str:
+    """Data, targets, length, images a step, parameters and learning rates, device, folders."""
+    benchmark = catalog.get_benchmark(settings)
+    catalog.check_domains(settings, benchmark)
+    targets = catalog.targets(settings, benchmark)
+    runs = [with_values(settings, target_domain=target) for target in targets]
+    data = [load_data(run) for run in runs]
+    first, device = data[0], choose_device(settings)
+    precision = choose_precision(settings, device).dtype
+    unlabelled = settings.batch_size * settings.uratio
+    lines = [
+        f"algorithm   {settings.algorithm} ({_shown(settings.options)})",
+        f"data        {benchmark.name}: {len(benchmark.domains)} domains, {len(benchmark.classes)} classes, "
+        f"{settings.labels_per_class} labels a class and source domain; scale: {first.scale}",
+        f"a step      {settings.batch_size} labelled + {unlabelled} unlabelled images, "
+        f"{settings.batch_size // len(first.sources)} + {unlabelled // len(first.sources)} from each domain, "
+        f"{settings.img_size}x{settings.img_size} pixels",
+        f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}",
+        *_parameter_lines(settings, len(benchmark.classes)),
+        f"schedule    {settings.lr_schedule}, stepped every {settings.lr_step}; {settings.optim}, "
+        f"weight decay {settings.weight_decay:g}",
+        f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}",
+        f"seed        {settings.seed}, config hash {config_hash(settings)}",
+        "runs",
+    ]
+    for run, one in zip(runs, data, strict=True):
+        lines.append(
+            f"  {run.target_domain:<14} {one.total_steps} iterations = {one.epochs} epochs of "
+            f"{one.steps_per_epoch}; {len(one.split.labelled)} labelled, {len(one.split.unlabelled)} unlabelled, "
+            f"{len(one.split.source_val)} validation, {len(one.split.target)} test images; "
+            f"{'finished' if RunFolder(run_path(run)).is_finished else 'to do'}: {run_path(run)}"
+        )
+    return "\n".join(lines)
+
+
+def _parameter_lines(settings: Settings, classes: int) -> list[str]:
+    lines = []
+    for group in parameter_groups(net_builder(settings)(num_classes=classes), settings):
+        count = sum(parameter.numel() for parameter in group["params"])
+        decay = "" if group["weight_decay"] else ", no weight decay"
+        lines.append(f"  {group['name']:<14} {count:,} parameters, learning rate {group['lr']:g}{decay}")
+    return lines
+
+
+def _shown(options: object) -> str:
+    return ", ".join(f"{name} {value}" for name, value in dict(options).items()) or "no options"  # type: ignore[call-overload]

@@ -1,0 +1,86 @@
+"""One raw value, from YAML or the command line, to the type a setting has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from semilearn_ext.errors import UserError, did_you_mean
+
+_TRUE = {"true", "yes", "on", "1", "t", "y"}
+_FALSE = {"false", "no", "off", "0", "f", "n"}
+_EXPECTED = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a word",
+    float | None: "a number or none",
+    tuple[str, ...]: "a list of words",
+}
+
+
+def convert(raw: Any, kind: Any, where: str) -> Any:
+    """``raw`` as ``kind`` (int, float, bool, str, ``float | None`` or ``tuple[str, ...]``), or a UserError."""
+    try:
+        return _CONVERTERS[kind](raw)
+    except (ValueError, TypeError):
+        raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {raw!r}") from None
+
+
+def check_choice(value: str, choices: tuple[str, ...], where: str) -> None:
+    if choices and value not in choices:
+        hint = did_you_mean(value, choices)
+        raise UserError(f"{where}: {value!r} is not one of {', '.join(choices)}{hint}")
+
+
+def check_minimum(value: Any, minimum: float | None, where: str) -> None:
+    if minimum is not None and value is not None and value < minimum:
+        raise UserError(f"{where}: must be at least {minimum:g}, got {value!r}")
+
+
+def _int(raw: Any) -> int:
+    if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
+        raise ValueError
+    return int(raw)
+
+
+def _float(raw: Any) -> float:
+    # YAML 1.1 reads 5e-4 as a word, so words are numbers here when they look like one.
+    if isinstance(raw, bool):
+        raise ValueError
+    value = float(raw)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _bool(raw: Any) -> bool:
+    word = str(raw).lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError
+    return word in _TRUE
+
+
+def _str(raw: Any) -> str:
+    if isinstance(raw, dict | list) or raw is None:
+        raise ValueError
+    return str(raw)
+
+
+def _optional_float(raw: Any) -> float | None:
+    return None if raw is None or str(raw).lower() == "none" else _float(raw)
+
+
+def _words(raw: Any) -> tuple[str, ...]:
+    items = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    return tuple(_str(item) for item in items or ())
+
+
+_CONVERTERS: dict[Any, Any] = {
+    int: _int,
+    float: _float,
+    bool: _bool,
+    str: _str,
+    float | None: _optional_float,
+    tuple[str, ...]: _words,
+}

@@ -1,0 +1,41 @@
+"""Package metadata. The pins are the set that imports together: torchaudio, which USB needs, refuses a torch
+built for another CUDA version, and 2.11 is its newest release."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = next(
+    line.split('"')[1]
+    for line in (HERE / "semilearn_ext" / "__init__.py").read_text().splitlines()
+    if line.startswith("__version__")
+)
+
+setup(
+    name="semilearn_ext",
+    version=VERSION,
+    description="Semi-supervised domain generalization for USB: UPCSC and its rivals, from config to tables",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["semilearn_ext", "semilearn_ext.*"]),
+    install_requires=[
+        "torch==2.11.*",
+        "torchvision==0.26.*",
+        "torchaudio==2.11.*",
+        "semilearn==0.3.2",
+        "numpy>=1.24.4",
+        "pyyaml>=6.0",
+        "scikit-learn>=1.3",
+        "pandas>=2.0",
+        "matplotlib>=3.7",
+        "tqdm>=4.64",
+    ],
+    extras_require={
+        "test": ["pytest>=8", "hypothesis>=6.100", "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
+        "slurm": ["submitit>=1.5"],
+        "hub": ["huggingface_hub>=0.23", "pyarrow>=14"],
+    },
+)

@@ -1,0 +1,372 @@
+"""The batched views against Pillow, one image at a time: that is the definition they have to meet."""
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+
+from semilearn_ext.data import randaugment, views
+from semilearn_ext.data.randaugment import RANGES, Operation
+from semilearn_ext.data.views import ViewSpec, denormalise, plain, strong, weak
+
+PACS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "pacs" / "images"
+NEAREST = Image.Resampling.NEAREST
+GEOMETRIC = [
+    Operation.ROTATE,
+    Operation.SHEAR_X,
+    Operation.SHEAR_Y,
+    Operation.TRANSLATE_X,
+    Operation.TRANSLATE_Y,
+]
+COLOUR = [operation for operation in Operation if operation not in GEOMETRIC]
+
+
+def affine(picture: Image.Image, *coefficients: float) -> Image.Image:
+    return picture.transform(picture.size, Image.Transform.AFFINE, coefficients, NEAREST)
+
+
+PILLOW = {
+    Operation.AUTOCONTRAST: lambda p, v: ImageOps.autocontrast(p),
+    Operation.BRIGHTNESS: lambda p, v: ImageEnhance.Brightness(p).enhance(v),
+    Operation.COLOR: lambda p, v: ImageEnhance.Color(p).enhance(v),
+    Operation.CONTRAST: lambda p, v: ImageEnhance.Contrast(p).enhance(v),
+    Operation.EQUALIZE: lambda p, v: ImageOps.equalize(p),
+    Operation.IDENTITY: lambda p, v: p,
+    Operation.POSTERIZE: lambda p, v: ImageOps.posterize(p, int(v)),
+    Operation.ROTATE: lambda p, v: p.rotate(v),
+    Operation.SHARPNESS: lambda p, v: ImageEnhance.Sharpness(p).enhance(v),
+    Operation.SHEAR_X: lambda p, v: affine(p, 1, v, 0, 0, 1, 0),
+    Operation.SHEAR_Y: lambda p, v: affine(p, 1, 0, 0, v, 1, 0),
+    Operation.SOLARIZE: lambda p, v: ImageOps.solarize(p, v),
+    Operation.TRANSLATE_X: lambda p, v: affine(p, 1, 0, v * p.size[0], 0, 1, 0),
+    Operation.TRANSLATE_Y: lambda p, v: affine(p, 1, 0, 0, 0, 1, v * p.size[1]),
+}
+
+
+def pillow_weak(picture: Image.Image, size: int, rng: random.Random) -> Image.Image:
+    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+    if rng.random() < 0.5:
+        large = round(1.125 * size)
+        left, top = (round(rng.uniform(0, large - size)) for _ in range(2))
+        picture = picture.resize((large, large), Image.Resampling.BILINEAR)
+        picture = picture.crop((left, top, left + size, top + size))
+    return ImageOps.mirror(picture) if rng.random() < 0.5 else picture
+
+
+def pillow_strong(picture: Image.Image, size: int, rng: random.Random, cutout: int) -> Image.Image:
+    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+    if rng.random() < 0.5:
+        picture = ImageOps.mirror(picture)
+    for operation in rng.choices(list(Operation), k=2):
+        picture = PILLOW[operation](picture, rng.uniform(*RANGES[operation]))
+    left, top = (rng.randrange(size) - cutout // 2 for _ in range(2))
+    mean = tuple(round(255 * level) for level in views.IMAGENET_MEAN)
+    picture = picture.copy()
+    picture.paste(mean, (left, top, left + cutout, top + cutout))
+    return picture
+
+
+def to_picture(image: Tensor) -> Image.Image:
+    return Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+
+
+def to_tensor(picture: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(count: int, size: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, (count, 3, size, size), generator=seeded(seed), dtype=torch.uint8)
+
+
+def assorted(size: int) -> Tensor:
+    """Noise, a smooth picture, a low-contrast one, two grey levels, one colour."""
+    y, x = torch.meshgrid(*[torch.linspace(0, 1, size)] * 2, indexing="ij")
+    smooth = torch.stack([x, (x + y) / 2, (6 * x * y).sin() ** 2]).mul(255).to(torch.uint8)
+    speckled = noise(1, size)[0]
+    flat = torch.tensor([10, 200, 90], dtype=torch.uint8).view(3, 1, 1).expand(3, size, size)
+    return torch.stack([speckled, smooth, smooth // 4 + 60, speckled // 128 * 77 + 20, flat])
+
+
+def apply_one(images: Tensor, operation: Operation, value: float) -> Tensor:
+    count = len(images)
+    return randaugment.apply(
+        images, torch.full((count,), int(operation)), torch.full((count,), value, dtype=torch.float64)
+    )
+
+
+def pillow_one(images: Tensor, operation: Operation, value: float) -> Tensor:
+    return torch.stack([to_tensor(PILLOW[operation](to_picture(image), value)) for image in images])
+
+
+def inside(operation: Operation, share: float) -> float:
+    low, high = RANGES[operation]
+    return low + share * (high - low)
+
+
+def levels_apart(first: Tensor, second: Tensor) -> Tensor:
+    return (first.int() - second.int()).abs()
+
+
+@pytest.mark.parametrize("size", [32, 57])
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize("operation", COLOUR, ids=lambda operation: operation.name)
+def test_colour_operation_is_pillows(operation: Operation, share: float, size: int) -> None:
+    images, value = assorted(size), inside(operation, share)
+    apart = levels_apart(apply_one(images, operation, value), pillow_one(images, operation, value))
+    assert apart.max() <= 1
+    assert (apart > 0).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("size", [32, 57])
+@pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize("operation", GEOMETRIC, ids=lambda operation: operation.name)
+def test_geometric_operation_is_pillows(operation: Operation, share: float, size: int) -> None:
+    images, value = noise(3, size), inside(operation, share)
+    same = apply_one(images, operation, value) == pillow_one(images, operation, value)
+    assert same.float().mean() > 0.995
+
+
+@pytest.mark.parametrize("operation", [op for op in Operation if op != Operation.IDENTITY])
+def test_operation_changes_a_low_contrast_picture(operation: Operation) -> None:
+    images = assorted(32)[2:3]
+    assert (apply_one(images, operation, inside(operation, 0.2)) != images).any()
+
+
+def test_a_mixed_batch_gives_every_image_its_own_operation_and_magnitude() -> None:
+    operations = torch.arange(3 * len(Operation)).flip(0) % len(Operation)
+    values = randaugment.magnitudes(operations, torch.rand(len(operations), generator=seeded(1)).double())
+    images = noise(len(operations), 24)
+    untouched = images.clone()
+    augmented = randaugment.apply(images, operations, values)
+    for image, result, operation, value in zip(images, augmented, operations, values, strict=True):
+        expected = pillow_one(image[None], Operation(int(operation)), float(value))[0]
+        assert (levels_apart(result, expected) <= 1).float().mean() > 0.995
+    assert torch.equal(images, untouched)
+
+
+def test_magnitudes_fill_their_ranges() -> None:
+    for operation, (low, high) in RANGES.items():
+        drawn = randaugment.magnitudes(
+            torch.full((2000,), int(operation)), torch.rand(2000, generator=seeded(2), dtype=torch.float64)
+        )
+        assert low <= drawn.min() < low + 0.01 * (high - low)
+        assert high - 0.01 * (high - low) < drawn.max() < high
+
+
+def record_operations(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    seen: list[Tensor] = []
+
+    def recorder(images: Tensor, operations: Tensor, _: Tensor) -> Tensor:
+        seen.append(operations)
+        return images
+
+    monkeypatch.setattr(randaugment, "apply", recorder)
+    return seen
+
+
+def test_operations_are_uniform_and_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = record_operations(monkeypatch)
+    count, kinds = 14000, len(Operation)
+    strong(noise(1, 8).expand(count, -1, -1, -1), ViewSpec(8, cutout=0), seeded(3))
+    assert len(seen) == 2
+    for operations in seen:
+        frequencies = torch.bincount(operations, minlength=kinds) / count
+        assert frequencies == pytest.approx(1 / kinds, abs=5 * math.sqrt(1 / kinds / count))
+    twice = (seen[0] == seen[1]).float().mean()
+    assert twice == pytest.approx(1 / kinds, abs=5 * math.sqrt(1 / kinds / count))
+
+
+def possible_weak_views(image: Tensor, size: int, flip: bool) -> tuple[Tensor, Tensor]:
+    """Every weak view that Pillow could give of an image, and whether each was enlarged."""
+    picture = to_picture(image).resize((size, size), Image.Resampling.BILINEAR)
+    large = round(1.125 * size)
+    enlarged = picture.resize((large, large), Image.Resampling.BILINEAR)
+    places = [(x, y) for x in range(large - size + 1) for y in range(large - size + 1)]
+    pictures = [picture, *(enlarged.crop((x, y, x + size, y + size)) for x, y in places)]
+    enlargement = [False] + [True] * len(places)
+    if flip:
+        pictures += [ImageOps.mirror(picture) for picture in pictures]
+        enlargement *= 2
+    return torch.stack([to_tensor(picture) for picture in pictures]), torch.tensor(enlargement)
+
+
+@pytest.mark.parametrize("flip", [True, False])
+@pytest.mark.parametrize(("stored", "size"), [(32, 32), (40, 32), (20, 24)])
+def test_weak_view_is_a_crop_of_pillows_enlargement(stored: int, size: int, flip: bool) -> None:
+    count = 64
+    images, spec = noise(1, stored).expand(count, -1, -1, -1), ViewSpec(size, flip)
+    possible, enlarged = possible_weak_views(images[0], size, flip)
+    given = denormalise(weak(images, spec, seeded(4)), spec)
+    furthest = levels_apart(given[:, None], possible[None]).flatten(2).amax(2)
+    nearest, which = furthest.min(1)
+    assert nearest.max() <= 2
+    assert enlarged[which].float().mean() == pytest.approx(0.5, abs=0.25)
+    assert len(which.unique()) > 10
+    if flip:
+        assert (which >= len(possible) // 2).float().mean() == pytest.approx(0.5, abs=0.25)
+
+
+def test_weak_view_uses_every_place_of_the_crop() -> None:
+    images, spec = noise(1, 16).expand(400, -1, -1, -1), ViewSpec(16, flip=False)
+    possible, _ = possible_weak_views(images[0], 16, flip=False)
+    given = denormalise(weak(images, spec, seeded(5)), spec)
+    which = levels_apart(given[:, None], possible[None]).flatten(2).amax(2).argmin(1)
+    assert len(which.unique()) == len(possible) == 10
+
+
+@pytest.mark.parametrize("shape", [(48, 48), (31, 50), (90, 64)])
+def test_plain_view_is_pillows_resize_normalised(shape: tuple[int, int]) -> None:
+    images = torch.randint(0, 256, (3, 3, *shape), generator=seeded(6), dtype=torch.uint8)
+    spec = ViewSpec(40, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
+    resized = [to_tensor(to_picture(image).resize((40, 40), Image.Resampling.BILINEAR)) for image in images]
+    mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (spec.mean, spec.std))
+    apart = (plain(images, spec) - (torch.stack(resized) / 255 - mean) / std).abs()
+    assert (apart * std).max() < 1.01 / 255
+
+
+def test_denormalise_undoes_plain() -> None:
+    images = noise(4, 32)
+    assert torch.equal(denormalise(plain(images, ViewSpec(32)), ViewSpec(32)), images)
+
+
+def test_denormalise_saturates() -> None:
+    extremes = torch.tensor([-100.0, 100.0]).view(2, 1, 1, 1).expand(2, 3, 2, 2)
+    assert denormalise(extremes, ViewSpec(2)).unique().tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+@pytest.mark.parametrize("stored", [32, 20])
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_shape_and_type(view, stored: int, count: int) -> None:
+    made = view(noise(count, stored), ViewSpec(32), seeded(7))
+    assert made.shape == plain(noise(count, stored), ViewSpec(32)).shape == (count, 3, 32, 32)
+    assert made.dtype == torch.float32
+    assert made.is_contiguous()
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_a_seed_decides_the_views(view) -> None:
+    images, spec = noise(12, 32), ViewSpec(32)
+    assert torch.equal(view(images, spec, seeded(8)), view(images, spec, seeded(8)))
+    assert not torch.equal(view(images, spec, seeded(8)), view(images, spec, seeded(9)))
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_a_generator_moves_on(view) -> None:
+    images, spec, rng = noise(12, 32), ViewSpec(32), seeded(8)
+    assert not torch.equal(view(images, spec, rng), view(images, spec, rng))
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_views_do_not_depend_on_the_number_of_threads(view) -> None:
+    images, spec, before = noise(48, 72), ViewSpec(64), torch.get_num_threads()
+    try:
+        made = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            made.append(view(images, spec, seeded(10)))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_global_randomness_and_the_images_are_left_alone(view) -> None:
+    images = noise(8, 32)
+    untouched, state, python_state = images.clone(), torch.get_rng_state(), random.getstate()
+    view(images, ViewSpec(32), seeded(11))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert random.getstate() == python_state
+    assert torch.equal(images, untouched)
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_the_spec_does_not_change_how_much_is_drawn(view) -> None:
+    states = []
+    for spec in (ViewSpec(32), ViewSpec(16, flip=False, cutout=0)):
+        rng = seeded(12)
+        view(noise(8, 32), spec, rng)
+        states.append(rng.get_state())
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_copies_of_an_image_in_a_batch_get_different_views(view) -> None:
+    images = noise(1, 32).expand(16, -1, -1, -1)
+    made = view(images, ViewSpec(32, cutout=0), seeded(13))
+    assert len(made.flatten(1).unique(dim=0)) >= 6
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_strong_view_flips_half_of_the_images(monkeypatch: pytest.MonkeyPatch, flip: bool) -> None:
+    record_operations(monkeypatch)
+    images, spec = noise(200, 8), ViewSpec(8, flip, cutout=0)
+    made = denormalise(strong(images, spec, seeded(14)), spec)
+    flipped = (made == images.flip(-1)).flatten(1).all(1)
+    assert torch.equal(flipped, ~(made == images).flatten(1).all(1))
+    assert flipped.float().mean() == pytest.approx(0.5 if flip else 0.0, abs=0.15)
+
+
+@pytest.mark.parametrize("side", [1, 7, 16])
+def test_cutout_is_one_clipped_square_of_mean_colour(side: int) -> None:
+    size, count = 32, 500
+    # No grey level is exactly the ImageNet mean, so zeros are cutout and nothing else.
+    cut = strong(noise(count, size), ViewSpec(size, cutout=side), seeded(15)) == 0
+    assert torch.equal(cut.all(1), cut.any(1))
+    heights, widths = cut[:, 0].any(2).sum(1), cut[:, 0].any(1).sum(1)
+    assert torch.equal(cut[:, 0].sum((1, 2)), heights * widths)
+    clipped = [min(c - side // 2 + side, size) - max(c - side // 2, 0) for c in range(size)]
+    for lengths in (heights, widths):
+        assert lengths.unique().tolist() == sorted(set(clipped))
+        assert lengths.float().mean() == pytest.approx(sum(clipped) / size, rel=0.05)
+
+
+def test_no_cutout() -> None:
+    assert (strong(noise(20, 32), ViewSpec(32, cutout=0), seeded(16)) != 0).all()
+
+
+@pytest.mark.parametrize("bad", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
+def test_wrong_images_are_refused(bad: Tensor) -> None:
+    with pytest.raises(ValueError, match="uint8 images"):
+        plain(bad, ViewSpec(8))
+
+
+@pytest.fixture(scope="module")
+def pacs_pictures() -> list[Image.Image]:
+    files = sorted(PACS.glob("*/*/*.*"))
+    if not files:
+        pytest.skip("PACS is not beside the repository (shared/data/pacs/images)")
+    chosen = random.Random(0).sample(files, 200)
+    return [Image.open(file).convert("RGB").resize((227, 227)) for file in chosen]
+
+
+def moments(pictures: Tensor) -> Tensor:
+    levels = pictures.float().transpose(0, 1).flatten(1)
+    return torch.cat([levels.mean(1), levels.std(1)])
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
+def test_views_of_pacs_have_the_moments_of_pillows(pacs_pictures: list[Image.Image], kind: str) -> None:
+    size, rounds, spec = 64, 10, ViewSpec(64)
+    images = torch.stack([to_tensor(picture) for picture in pacs_pictures])
+    rng, generator = random.Random(1), seeded(1)
+    if kind == "weak":
+        expected = [pillow_weak(picture, size, rng) for picture in pacs_pictures]
+        given = [weak(images, spec, generator)]
+    else:
+        expected = [pillow_strong(p, size, rng, spec.cutout) for p in pacs_pictures * rounds]
+        given = [strong(images, spec, generator) for _ in range(rounds)]
+    ours = moments(denormalise(torch.cat(given), spec))
+    assert ours.tolist() == pytest.approx(
+        moments(torch.stack([to_tensor(picture) for picture in expected])).tolist(), rel=0.03
+    )
