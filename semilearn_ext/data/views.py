@@ -145,8 +145,8 @@ def _cut_out(views: Tensor, side: int, down: Tensor, right: Tensor) -> Tensor:
     rows, columns = (
         ((place * size).long().view(-1, 1) + steps).clamp_(0, size - 1).to(views.device) for place in (down, right)
     )
-    sample = torch.arange(len(views), device=views.device).view(-1, 1, 1)
-    views[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)] = 0.0
+    pixels = (rows.unsqueeze(2) * size + columns.unsqueeze(1)).flatten(1)
+    views.flatten(2).scatter_(2, pixels.unsqueeze(1).expand(-1, views.shape[1], -1), 0.0)
     return views
 
 

@@ -1,0 +1,65 @@
+"""What several tests share: small settings, and train.py as a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semilearn_ext.settings import Settings, settings_from
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all tests: digits_mini is made once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def tiny(cache_dir: Path, tmp_path: Path) -> Callable[..., Settings]:
+    """Settings of a run that takes a second: a few steps of few images. Keywords override."""
+
+    def make(**values: Any) -> Settings:
+        defaults: dict[str, Any] = {
+            "target_domain": "pen",
+            "labels_per_class": 5,
+            "batch_size": 6,
+            "num_train_iter": 4,
+            "num_eval_iter": 2,
+            "flip": False,
+            "lr": 0.05,
+            "device": "cpu",
+            "progress": False,
+            "cache_dir": str(cache_dir),
+            "save_dir": str(tmp_path / "runs"),
+        }
+        return settings_from(**{**defaults, **values})
+
+    return make
+
+
+@pytest.fixture
+def train(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start train.py as a user would, in a process of its own."""
+
+    def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        command = [
+            *(prefix or (sys.executable,)),
+            str(ROOT / "train.py"),
+            *("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu"),
+            *arguments,
+        ]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+        )
+
+    return start
