@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,15 @@ GEOMETRIC = [
     Operation.TRANSLATE_Y,
 ]
 COLOUR = [operation for operation in Operation if operation not in GEOMETRIC]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small kernels on a busy machine spend their time waiting for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def affine(picture: Image.Image, *coefficients: float) -> Image.Image:
@@ -153,6 +163,15 @@ def test_a_mixed_batch_gives_every_image_its_own_operation_and_magnitude() -> No
     assert torch.equal(images, untouched)
 
 
+def test_ranges_are_fixmatchs() -> None:
+    listed = {operation.name: bounds for operation, bounds in RANGES.items()}
+    enhancements = dict.fromkeys(["BRIGHTNESS", "COLOR", "CONTRAST", "SHARPNESS"], (0.05, 0.95))
+    shifts = dict.fromkeys(["SHEAR_X", "SHEAR_Y", "TRANSLATE_X", "TRANSLATE_Y"], (-0.3, 0.3))
+    without_magnitude = dict.fromkeys(["AUTOCONTRAST", "EQUALIZE", "IDENTITY"], (0, 1))
+    others = {"POSTERIZE": (4, 8), "ROTATE": (-30, 30), "SOLARIZE": (0, 256)}
+    assert listed == enhancements | shifts | without_magnitude | others
+
+
 def test_magnitudes_fill_their_ranges() -> None:
     for operation, (low, high) in RANGES.items():
         drawn = randaugment.magnitudes(
@@ -268,14 +287,10 @@ def test_a_generator_moves_on(view) -> None:
 
 @pytest.mark.parametrize("view", [weak, strong])
 def test_views_do_not_depend_on_the_number_of_threads(view) -> None:
-    images, spec, before = noise(48, 72), ViewSpec(64), torch.get_num_threads()
-    try:
-        made = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            made.append(view(images, spec, seeded(10)))
-    finally:
-        torch.set_num_threads(before)
+    images, spec, made = noise(48, 72), ViewSpec(64), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        made.append(view(images, spec, seeded(10)))
     assert torch.equal(made[0], made[1])
     assert torch.equal(made[0], made[2])
 
@@ -325,6 +340,8 @@ def test_cutout_is_one_clipped_square_of_mean_colour(side: int) -> None:
     assert torch.equal(cut.all(1), cut.any(1))
     heights, widths = cut[:, 0].any(2).sum(1), cut[:, 0].any(1).sum(1)
     assert torch.equal(cut[:, 0].sum((1, 2)), heights * widths)
+    tops, lefts = cut[:, 0].any(2).int().argmax(1), cut[:, 0].any(1).int().argmax(1)
+    assert (tops == lefts).float().mean() < 0.5
     clipped = [min(c - side // 2 + side, size) - max(c - side // 2, 0) for c in range(size)]
     for lengths in (heights, widths):
         assert lengths.unique().tolist() == sorted(set(clipped))
