@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -16,16 +15,22 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     When writing fails (a full disk, say) the temporary file is removed and the old ``path`` stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed in the middle of a write left behind."""
+    for temporary in folder.glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import semilearn.core  # noqa: F401  registers USB's own algorithms
 from semilearn.core.utils import ALGORITHMS
 
 from semilearn_ext.algorithms.adapt import adapt

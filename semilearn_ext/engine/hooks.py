@@ -88,13 +88,13 @@ class ProgressHook(Hook):
     """A bar on a terminal, a line an evaluation elsewhere, and that line in the log in any case."""
 
     def before_run(self, algorithm: Any) -> None:
-        shown = algorithm.settings.progress and sys.stderr.isatty()
+        self.title = f"{algorithm.settings.algorithm} -> {algorithm.settings.target_domain}"
         self.bar = tqdm(
             total=algorithm.num_train_iter,
             initial=algorithm.it,
-            desc=f"{algorithm.settings.algorithm} -> {algorithm.settings.target_domain}",
+            desc=self.title,
             unit="it",
-            disable=not shown,
+            disable=not (algorithm.settings.progress and sys.stderr.isatty()),
             dynamic_ncols=True,
         )
         self.logged = len(algorithm.metrics)
@@ -111,7 +111,7 @@ class ProgressHook(Hook):
         line = f"iteration {record['iteration']}/{algorithm.num_train_iter}: {', '.join([*losses, *scores])}"
         algorithm.print_fn(line)
         if self.bar.disable and algorithm.settings.progress:
-            print(f"  {self.bar.desc}  {line}", file=sys.stderr, flush=True)
+            print(f"  {self.title}  {line}", file=sys.stderr, flush=True)
 
     def after_run(self, algorithm: Any) -> None:
         self.bar.close()

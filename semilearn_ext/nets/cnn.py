@@ -1,7 +1,8 @@
-"""The small network of Digits-DG: four blocks of 3x3 convolution, ReLU and 2x2 max pooling.
+"""A small network in the style of Digits-DG's: four blocks of 3x3 convolution, ReLU and 2x2 max pooling.
 
-Zhou et al., "Deep Domain-Adversarial Image Generation for Domain Generalisation" (AAAI 2020), section 4: 64
-kernels in every convolution, no normalisation. At 32x32 the feature has 64 * 2 * 2 = 256 numbers.
+Zhou et al., "Deep Domain-Adversarial Image Generation for Domain Generalisation" (AAAI 2020), section 4.
+Deviation: the first two blocks have 16 and 32 kernels instead of 64, which makes a step four times cheaper; the
+feature keeps its 64 * 2 * 2 = 256 numbers at 32x32.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from torch import nn
 
 from semilearn_ext.nets.classifier_net import ClassifierNet
 
-WIDTH, BLOCKS = 64, 4
+WIDTHS = (16, 32, 64, 64)
 
 
 def cnn(num_classes: int, img_size: int) -> ClassifierNet:
-    side = img_size // 2**BLOCKS
     layers: list[nn.Module] = []
     channels = 3
-    for _ in range(BLOCKS):
-        convolution = nn.Conv2d(channels, WIDTH, 3, padding=1)
-        nn.init.kaiming_normal_(convolution.weight)
-        nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+    for width in WIDTHS:
+        convolution = nn.Conv2d(channels, width, 3, padding=1)
+        nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
         layers += [convolution, nn.ReLU(inplace=True), nn.MaxPool2d(2)]
-        channels = WIDTH
-    return ClassifierNet(nn.Sequential(*layers, nn.Flatten()), WIDTH * side * side, num_classes)
+        channels = width
+    side = img_size // 2 ** len(WIDTHS)
+    return ClassifierNet(nn.Sequential(*layers, nn.Flatten()), channels * side * side, num_classes)

@@ -59,6 +59,7 @@ class RunFolder:
             reason = self._foreign(settings)
             if reason:
                 raise UserError(f"{self.path}: {reason}; choose another --save_dir, or --overwrite to throw it away")
+        files.remove_leftovers(self.path)
         files.write_text(self.config_file, dump(settings))
 
     def _foreign(self, settings: Settings) -> str:
