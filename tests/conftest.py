@@ -63,3 +63,30 @@ def train(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[str
         )
 
     return start
+
+
+@pytest.fixture
+def stop_after() -> Callable[[Settings, int], None]:
+    """Begin a run and ask it to stop after some steps, as Ctrl-C would."""
+
+    def run(settings: Settings, steps: int) -> None:
+        from semilearn.core.hooks import Hook
+
+        from semilearn_ext import training
+        from semilearn_ext.engine.context import make_context
+        from semilearn_ext.errors import Interrupted
+        from semilearn_ext.runs.folder import RunFolder, run_path
+
+        class StopAfter(Hook):
+            def after_train_step(self, algorithm: Any) -> None:
+                if algorithm.it + 1 == steps:
+                    algorithm.request_stop()
+
+        folder = RunFolder(run_path(settings))
+        folder.claim(settings)
+        algorithm = training.build(make_context(settings, folder=folder))
+        algorithm.register_hook(StopAfter())
+        with pytest.raises(Interrupted, match=f"stopped after iteration {steps} of"):
+            algorithm.train()
+
+    return run

@@ -172,7 +172,7 @@ class SSDGBase(AlgorithmBase):
         def ask(number: int, _: Any) -> None:
             if self._stop.is_set():
                 signal.default_int_handler(number, None)
-            self._stop.set()
+            self.request_stop()
 
         before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -180,6 +180,9 @@ class SSDGBase(AlgorithmBase):
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
+
+    def request_stop(self) -> None:
+        self._stop.set()
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()

@@ -7,6 +7,7 @@ used. Loading never unpickles code (``weights_only=True``).
 from __future__ import annotations
 
 import io
+import pickle
 import random
 import zipfile
 from collections.abc import Callable
@@ -64,8 +65,8 @@ def load(path: Path) -> dict[str, Any]:
         if broken is not None:
             raise zipfile.BadZipFile(f"part {broken}")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError) as error:
-        raise UserError(f"{path}: damaged checkpoint ({error})") from None
+    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UserError(f"{path}: damaged checkpoint ({str(error).splitlines()[0]})") from None
     return state
 
 

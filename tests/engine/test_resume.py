@@ -1,0 +1,196 @@
+"""Nothing lost: a run killed at any moment goes on bit for bit, damage is noticed, a full disk does no harm."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
+
+Tiny = Callable[..., Settings]
+Train = Callable[..., subprocess.Popen[str]]
+
+
+def weights_hash(folder: Path) -> str:
+    state = checkpoint.load(checkpoint.checkpoint_files(folder)[-1])
+    buffer = io.BytesIO()
+    for name, value in sorted(state["model"].items()):
+        buffer.write(name.encode() + value.numpy().tobytes())
+    for group in ("hooks", "algorithm"):
+        torch.save(json.dumps(_plain(state[group]), sort_keys=True), buffer)
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def metrics_without_time(folder: Path) -> list[dict[str, object]]:
+    records = RunFolder(folder).read_metrics()
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def steps_done(folder: Path) -> int:
+    files = checkpoint.checkpoint_files(folder)
+    return int(files[-1].stem.split("_")[1]) if files else 0
+
+
+@pytest.mark.parametrize("algorithm", ["fixmatch", "freematch"])
+def test_a_killed_run_goes_on_bit_for_bit(algorithm: str, train: Train, tmp_path: Path) -> None:
+    common = (
+        *("--algorithm", algorithm, "--target_domain", "street", "--flip", "false", "--lr", "0.03"),
+        *("--batch_size", "12", "--num_train_iter", "120", "--num_eval_iter", "20", "--checkpoint_every", "5"),
+    )
+    inside = Path("digits_mini", "10lpc", algorithm, "street", "seed1")
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    assert train(*common, "--save_dir", str(unbroken)).wait() == 0
+
+    command = (*common, "--save_dir", str(broken))
+    for wanted in (10, 45, 80):
+        process = train(*command)
+        deadline = time.monotonic() + 120
+        while steps_done(broken / inside) < wanted and process.poll() is None:
+            assert time.monotonic() < deadline, process.stderr and process.stderr.read()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (broken / inside / "result.json").exists(), "killed too late to show anything"
+    assert train(*command).wait() == 0
+
+    assert weights_hash(broken / inside) == weights_hash(unbroken / inside)
+    assert metrics_without_time(broken / inside) == metrics_without_time(unbroken / inside)
+    assert not list((broken / inside).glob(".*.tmp"))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(train: Train, tmp_path: Path) -> None:
+    arguments = ("--target_domain", "pen", "--batch_size", "12", "--num_train_iter", "5000", "--checkpoint_every", "20")
+    folder = tmp_path / "runs" / "digits_mini" / "10lpc" / "fixmatch" / "pen" / "seed1"
+    process = train(*arguments)
+    while steps_done(folder) < 20 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    saved = steps_done(folder)
+    assert f"stopped after iteration {saved} of 5000" in errors
+    assert "the same command goes on" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_finished_run_is_not_run_again(tiny: Tiny) -> None:
+    first = training.run(tiny())
+    stamp = os.stat(run_path(tiny()) / "metrics.jsonl").st_mtime_ns
+    again = training.run(tiny())
+    assert (first.was_finished, again.was_finished) == (False, True)
+    assert again.result == first.result
+    assert os.stat(run_path(tiny()) / "metrics.jsonl").st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(
+    tiny: Tiny, stop_after: Callable[[Settings, int], None], damage: str
+) -> None:
+    settings = tiny(num_train_iter=8)
+    folder = run_path(settings)
+    stop_after(settings, 6)
+    newest = folder / "checkpoint_00000006.pt"
+    content = bytearray(newest.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 0xFF
+    newest.write_bytes({"truncated": content[:-500], "flipped": content, "empty": b""}[damage])
+    with pytest.warns(UserWarning, match=r"00000006.pt: damaged checkpoint .* using the one before it"):
+        outcome = training.run(settings)
+    assert outcome.result["iterations"] == 8
+    assert "going on after iteration 4" in (folder / "log.txt").read_text()
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, {"iteration": 1, "model": {"w": torch.zeros(4)}})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(UserError, match=r"cannot be written .*earlier checkpoints are kept"):
+            checkpoint.save(tmp_path, {"iteration": 2, "model": {"w": torch.zeros(100_000)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_00000001.pt"]
+    assert checkpoint.load(tmp_path / "checkpoint_00000001.pt")["iteration"] == 1
+
+
+def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    for iteration in (1, 2, 10):
+        checkpoint.save(tmp_path, {"iteration": iteration})
+    assert [path.name for path in checkpoint.checkpoint_files(tmp_path)] == [
+        "checkpoint_00000002.pt",
+        "checkpoint_00000010.pt",
+    ]
+
+
+def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {tmp_path / 'sprung'}",)
+
+    torch.save({"iteration": 1, "trap": Trap()}, tmp_path / "checkpoint_00000001.pt")
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        checkpoint.load(tmp_path / "checkpoint_00000001.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_random_states_come_back() -> None:
+    device = torch.device("cpu")
+    state = checkpoint.random_state(device)
+    drawn = (random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item())
+    checkpoint.restore_random_state(state, device)
+    assert drawn == (random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item())
+
+
+@pytest.mark.parametrize("term", ["sup_loss", "unsup_loss"])
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_good(tiny: Tiny, term: str) -> None:
+    settings = tiny(num_train_iter=20, checkpoint_every=2)
+    folder = RunFolder(run_path(settings))
+    folder.claim(settings)
+    algorithm = training.build(make_context(settings, folder=folder))
+    ordinary = algorithm.train_step
+
+    def poisoned(x_lb, y_lb, x_ulb_w, x_ulb_s):  # type: ignore[no-untyped-def]
+        out, log = ordinary(x_lb, y_lb, x_ulb_w, x_ulb_s)
+        if algorithm.it == 5:
+            log[f"train/{term}"] = float("nan")
+        return out, log
+
+    algorithm.train_step = poisoned
+    with pytest.raises(UserError, match=f"train/{term} is nan at iteration 6"):
+        algorithm.train()
+    assert checkpoint.load_newest(folder.path, pytest.fail)["iteration"] == 4  # type: ignore[index]
+
+
+def test_hook_state_and_averaged_weights_are_in_the_checkpoint(tiny: Tiny) -> None:
+    settings = tiny(algorithm="freematch", eval_with_ema=True, ema_p=0.5)
+    training.run(settings)
+    state = checkpoint.load(checkpoint.checkpoint_files(run_path(settings))[-1])
+    thresholds = state["hooks"]["MaskingHook"]
+    assert thresholds["time_p"] != pytest.approx(0.1)
+    assert not torch.equal(thresholds["p_model"], torch.full((10,), 0.1))
+    name = "classifier.weight"
+    assert not torch.equal(state["ema"][name], state["model"][name])
