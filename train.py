@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from semilearn_ext.errors import exit_code_of
 from semilearn_ext.settings import Settings, with_values
@@ -12,21 +13,19 @@ from semilearn_ext.settings.command_line import parse
 def main() -> None:
     settings = parse(sys.argv[1:])
 
-    # Everything below needs torch and USB, which take seconds to import; --help and mistakes above do not.
-    from semilearn_ext.data.catalog import check_domains, get_benchmark, targets
-    from semilearn_ext.plan import describe_plan
-
+    # What needs torch and USB is imported where it is used: --help and mistakes do not wait for them.
     if settings.dry_run:
+        from semilearn_ext.plan import describe_plan
+
         print(describe_plan(settings))
         return
 
-    benchmark = get_benchmark(settings)
-    check_domains(settings, benchmark)
-    results = [train_one(settings, target) for target in targets(settings, benchmark)]
-    report(results)
+    from semilearn_ext.data.ssdg import targets_of
+
+    report([train_one(settings, target) for target in targets_of(settings)])
 
 
-def train_one(settings: Settings, target: str) -> dict:
+def train_one(settings: Settings, target: str) -> dict[str, Any]:
     from semilearn_ext import training
 
     group = training.join_processes(settings)
@@ -36,7 +35,7 @@ def train_one(settings: Settings, target: str) -> dict:
     return outcome.result
 
 
-def report(results: list[dict]) -> None:
+def report(results: list[dict[str, Any]]) -> None:
     from semilearn_ext.engine import processes
     from semilearn_ext.report.summary import render
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semilearn_ext.data import catalog
-from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.data.ssdg import load_data, targets_of
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
 from semilearn_ext.engine.optim import parameter_groups
 from semilearn_ext.nets import net_builder
@@ -14,9 +14,7 @@ from semilearn_ext.settings import Settings, config_hash, with_values
 def describe_plan(settings: Settings) -> str:
     """Data, targets, length, images a step, parameters and learning rates, device, folders."""
     benchmark = catalog.get_benchmark(settings)
-    catalog.check_domains(settings, benchmark)
-    targets = catalog.targets(settings, benchmark)
-    runs = [with_values(settings, target_domain=target) for target in targets]
+    runs = [with_values(settings, target_domain=target) for target in targets_of(settings)]
     data = [load_data(run) for run in runs]
     first, device = data[0], choose_device(settings)
     precision = choose_precision(settings, device).dtype

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,18 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
     group = group or Processes()
     folder = RunFolder(run_path(settings))
     if group.is_main:
-        folder.claim(settings)
-    group.wait()
-    if folder.is_finished:
+        folder.check(settings)
+    if folder.is_finished and not settings.overwrite:
         return Outcome(folder.read_result(), was_finished=True)
     context = make_context(settings, folder=folder, processes=group)
+    builder = net_builder(settings)
+    # Nothing is written before what can be wrong with the data and the weights has been found out.
+    if group.is_main:
+        folder.claim(settings)
+    group.wait()
     logger = _logger(folder.path) if group.is_main else _silent_logger()
     try:
-        algorithm = build(context, logger)
+        algorithm = build(context, builder, logger)
         state = checkpoint.load_newest(folder.path, lambda line: _report(logger, line))
         if group.is_main:
             _write_provenance(context, state)
@@ -60,23 +65,22 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
         _close(logger)
 
 
-def build(context: RunContext, logger: Any = None) -> Any:
+def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> Any:
     """The algorithm, through USB's own registry, with every random number generator seeded before."""
-    from semilearn.algorithms import get_algorithm
-
     import semilearn_ext.algorithms  # noqa: F401  registers everything
+    from semilearn_ext.usb import get_algorithm
 
     settings = context.settings
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
-    return get_algorithm(usb_args(context), net_builder(settings), _tensorboard(context), logger)
+    return get_algorithm(usb_args(context), builder or net_builder(settings), _tensorboard(context), logger)
 
 
 def _tensorboard(context: RunContext) -> Any:
     if not context.settings.use_tensorboard or context.folder is None or not context.processes.is_main:
         return None
-    from semilearn.core.utils import TBLog
+    from semilearn_ext.usb import TBLog
 
     return TBLog(str(context.folder.path), "tensorboard", use_tensorboard=True)
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from semilearn.core.utils import ALGORITHMS
-
 from semilearn_ext.algorithms.adapt import adapt
 from semilearn_ext.algorithms.dash import PortableDash
 from semilearn_ext.engine.context import registry_name
 from semilearn_ext.settings.usb_options import CANNOT_RUN, USB_OPTIONS
+from semilearn_ext.usb import ALGORITHMS
 
 _PORTED: dict[str, Any] = {"dash": PortableDash}
 

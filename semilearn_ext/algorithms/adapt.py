@@ -8,10 +8,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from semilearn.core import AlgorithmBase
-
 from semilearn_ext.engine.base import SSDGBase, Traits
 from semilearn_ext.engine.cuda_calls import CudaMeans
+from semilearn_ext.usb import AlgorithmBase
 
 TRAITS: dict[str, Traits] = {
     "comatch": Traits(cuda_calls=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semilearn.algorithms.dash.dash import Dash
+from semilearn_ext.usb import Dash
 
 
 class PortableDash(Dash):

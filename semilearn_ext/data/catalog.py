@@ -90,10 +90,10 @@ def targets(settings: Settings, benchmark: Benchmark) -> list[str]:
     return list(benchmark.domains) if settings.target_domain == "all" else [settings.target_domain]
 
 
-def sources(settings: Settings, benchmark: Benchmark) -> list[str]:
-    """The domains to train on, in the benchmark's order. ``target_domain`` must be one domain."""
+def sources(settings: Settings, benchmark: Benchmark, target: str) -> list[str]:
+    """The domains to train on when ``target`` is left out, in the benchmark's order."""
     wanted = settings.source_domains or benchmark.domains
-    return [name for name in benchmark.domains if name in wanted and name != settings.target_domain]
+    return [name for name in benchmark.domains if name in wanted and name != target]
 
 
 def scale_of(settings: Settings, benchmark: Benchmark) -> str:

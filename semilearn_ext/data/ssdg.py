@@ -64,11 +64,21 @@ class SSDGData:
         }
 
 
-def load_data(settings: Settings, world: int = 1) -> SSDGData:
-    """Find the images, split them, and check that the batch can be made of them by ``world`` processes."""
+def targets_of(settings: Settings) -> list[str]:
+    """The domains to leave out, one run each, once what can be checked without images has been checked."""
     benchmark = catalog.get_benchmark(settings)
     catalog.check_domains(settings, benchmark)
-    sources = catalog.sources(settings, benchmark)
+    targets = catalog.targets(settings, benchmark)
+    for target in targets:
+        _check_batch(settings, len(catalog.sources(settings, benchmark, target)), world=1)
+    return targets
+
+
+def load_data(settings: Settings, world: int = 1) -> SSDGData:
+    """Find the images, split them, and check that the batch can be made of them by ``world`` processes."""
+    targets_of(settings)
+    benchmark = catalog.get_benchmark(settings)
+    sources = catalog.sources(settings, benchmark, settings.target_domain)
     _check_batch(settings, len(sources), world)
     store, items = benchmark.load(settings)
     split = leave_one_out(

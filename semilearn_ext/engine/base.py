@@ -18,8 +18,6 @@ from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from semilearn.core import AlgorithmBase
-from semilearn.core.hooks import AimHook, WANDBHook
 
 from semilearn_ext.data.loaders import EpochLoader, PlainImages, train_loaders
 from semilearn_ext.engine import checkpoint
@@ -30,6 +28,7 @@ from semilearn_ext.engine.evaluation import EvaluationHook, predict, top1
 from semilearn_ext.engine.hooks import GuardHook, PositionHook, ProgressHook, StopHook, TrackHook, UpdateHook
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
+from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
 
 
 class Traits(NamedTuple):

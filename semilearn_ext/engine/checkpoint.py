@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from semilearn.core.hooks import Hook
 
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
+from semilearn_ext.usb import Hook
 
 _KEPT = 2
 _PATTERN = "checkpoint_*.pt"

@@ -11,7 +11,8 @@ import copy
 from typing import Any
 
 import torch
-from semilearn.algorithms.dash.utils import DashThresholdingHook
+
+from semilearn_ext.usb import DashThresholdingHook
 
 
 class ReadOnlyView:

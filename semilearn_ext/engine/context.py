@@ -33,7 +33,13 @@ def make_context(
     return RunContext(settings, load_data(settings, processes.world), device, processes, folder)
 
 
-def usb_args(context: RunContext) -> Namespace:
+class UsbArgs(Namespace):
+    """USB's arguments. Our context is no part of ``vars(args)``, which USB hands to its trackers."""
+
+    __slots__ = ("context",)
+
+
+def usb_args(context: RunContext) -> UsbArgs:
     """The arguments that ``semilearn.algorithms.get_algorithm`` wants, ours included as ``args.context``."""
     settings, data = context.settings, context.data
     several = context.processes.several
@@ -60,7 +66,7 @@ def usb_args(context: RunContext) -> Namespace:
         "lb_imb_ratio": 1,
         "ulb_imb_ratio": 1,
     }
-    return Namespace(**{**ours, **usb})
+    return UsbArgs(**{**ours, **usb})
 
 
 def registry_name(algorithm: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from semilearn.core.hooks import Hook
-from semilearn.core.utils import EMA
+
+from semilearn_ext.usb import EMA, Hook
 
 
 class InPlaceEMA(EMA):

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from semilearn.core.hooks import Hook
 
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.confidence import would_keep
 from semilearn_ext.engine.device import to_device
 from semilearn_ext.engine.optim import current_rates
+from semilearn_ext.usb import Hook
 
 
 @torch.inference_mode()

@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 import torch
-from semilearn.core.hooks import Hook, ParamUpdateHook
 from tqdm import tqdm
 
 from semilearn_ext.engine.optim import current_rates
 from semilearn_ext.errors import Interrupted, UserError
+from semilearn_ext.usb import Hook, ParamUpdateHook
 
 
 class GuardHook(Hook):

@@ -35,7 +35,7 @@ def net_builder(settings: Settings) -> Callable[..., nn.Module]:
 
 
 def _usb_builder(settings: Settings) -> Callable[..., nn.Module]:
-    import semilearn.nets as usb_nets
+    from semilearn_ext.usb import nets as usb_nets
 
     known = sorted(
         name for name, value in vars(usb_nets).items() if name.startswith(_IMAGE_PREFIXES) and inspect.isfunction(value)

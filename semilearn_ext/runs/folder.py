@@ -51,14 +51,18 @@ class RunFolder:
     def result_file(self) -> Path:
         return self.path / "result.json"
 
-    def claim(self, settings: Settings) -> None:
-        """Make the folder this run's own: new, the same experiment's, or emptied when ``overwrite`` says so."""
-        if settings.overwrite:
-            shutil.rmtree(self.path, ignore_errors=True)
-        elif self.path.exists() and any(self.path.iterdir()):
+    def check(self, settings: Settings) -> None:
+        """Refuse a folder that holds anything but this very experiment, unless it may be overwritten."""
+        if not settings.overwrite and self.path.exists() and any(self.path.iterdir()):
             reason = self._foreign(settings)
             if reason:
                 raise UserError(f"{self.path}: {reason}; choose another --save_dir, or --overwrite to throw it away")
+
+    def claim(self, settings: Settings) -> None:
+        """Make the folder this run's own: new, the same experiment's, or emptied when ``overwrite`` says so."""
+        self.check(settings)
+        if settings.overwrite:
+            shutil.rmtree(self.path, ignore_errors=True)
         files.remove_leftovers(self.path)
         files.write_text(self.config_file, dump(settings))
 

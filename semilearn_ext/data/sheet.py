@@ -1,0 +1,53 @@
+"""A contact sheet of a benchmark: domains by views, for looking at what a network will see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import torch
+from matplotlib import pyplot as plt
+
+from semilearn_ext.data import catalog, views
+from semilearn_ext.settings import Settings
+
+CLASSES_SHOWN = 5
+
+
+def draw(settings: Settings, out: Path) -> None:
+    """A row a domain; for a few classes, the plain, weak and strong view of one image."""
+    benchmark = catalog.get_benchmark(settings)
+    store, items = benchmark.load(settings)
+    spec = views.ViewSpec(settings.img_size, settings.flip, settings.cutout, benchmark.mean, benchmark.std)
+    rng = torch.Generator().manual_seed(settings.seed)
+    makers = {
+        "plain": lambda x: views.plain(x, spec),
+        "weak": lambda x: views.weak(x, spec, rng),
+        "strong": lambda x: views.strong(x, spec, rng),
+    }
+    shown = min(CLASSES_SHOWN, len(benchmark.classes))
+    figure, axes = plt.subplots(
+        len(benchmark.domains), len(makers), figsize=(3 * shown, 1.15 * len(benchmark.domains)), squeeze=False
+    )
+    for row, domain in enumerate(benchmark.domains):
+        first = [
+            next(p for p, item in enumerate(items) if (item.domain, item.label) == (domain, label))
+            for label in range(shown)
+        ]
+        images = store[torch.tensor(first)]
+        for column, (name, make) in enumerate(makers.items()):
+            strip = views.denormalise(make(images), spec)
+            axis = axes[row][column]
+            axis.imshow(torch.cat(list(strip), dim=2).permute(1, 2, 0).numpy())
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if row == 0:
+                axis.set_title(f"{name} view", fontsize=12)
+            if column == 0:
+                axis.set_ylabel(domain, fontsize=12)
+    figure.tight_layout(pad=0.4)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,23 @@
+"""``python -m semilearn_ext list``: algorithms, benchmarks and networks, a line each. Light: no USB."""
+
+from __future__ import annotations
+
+from semilearn_ext.settings.methods import METHODS
+from semilearn_ext.settings.usb_options import CANNOT_RUN
+
+NETS = {
+    "cnn": "four 3x3 convolutions in the style of Digits-DG, 256 features at 32x32",
+    "resnet18": "torchvision's ResNet-18, 512 features; ImageNet weights with --pretrained",
+    "wrn_*, resnet50, vit_*": "USB's own image networks",
+}
+DATASETS = {"digits_mini": "embedded: ten digits, four looks (pen, texture, street, print), 32x32, no download"}
+
+
+def render() -> str:
+    lines = ["algorithms"]
+    for name, options in sorted(METHODS.items()):
+        lines.append(f"  {name:<18} {', '.join(f'{key} {option.default}' for key, option in options.items())}")
+    lines += [f"  {name:<18} cannot run: {reason}" for name, reason in CANNOT_RUN.items()]
+    for title, entries in (("datasets", DATASETS), ("nets", NETS)):
+        lines += ["", title, *(f"  {name:<18} {about}" for name, about in entries.items())]
+    return "\n".join(lines)

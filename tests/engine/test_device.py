@@ -1,0 +1,86 @@
+"""Devices and their options. A GPU is not to be had everywhere; what can be seen without one is seen here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.cuda_calls import CudaMeans
+from semilearn_ext.engine.device import choose_device, choose_precision
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings, settings_from
+
+Tiny = Callable[..., Settings]
+
+
+def trained(settings: Settings) -> Any:
+    algorithm = training.build(make_context(settings))
+    algorithm.train()
+    return algorithm
+
+
+def test_the_device_is_chosen_by_itself() -> None:
+    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    assert choose_device(settings_from()).type == expected
+    assert choose_device(settings_from(device="cpu")).type == "cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match=r"there is no cuda device here; usable: .*cpu"):
+        choose_device(settings_from(device="cuda"))
+
+
+@pytest.mark.parametrize(("has_bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_mixed_precision_on_cuda_depends_on_the_hardware(
+    monkeypatch: pytest.MonkeyPatch, has_bf16: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    precision = choose_precision(settings_from(amp=True), torch.device("cuda"))
+    assert precision.dtype is dtype
+
+
+def test_mixed_precision_trains_in_bfloat16(tiny: Tiny) -> None:
+    plain, mixed = trained(tiny()), trained(tiny(amp=True))
+    seen = []
+    mixed.model.classifier.register_forward_hook(lambda *call: seen.append(call[2].dtype))
+    mixed.train_step(
+        **mixed.process_batch(
+            **mixed.loader_dict["train_lb"].dataset[0, 0], **mixed.loader_dict["train_ulb"].dataset[0, 0]
+        )
+    )
+    assert seen == [torch.bfloat16]
+    assert mixed.model.classifier.weight.dtype is torch.float32
+    assert mixed.metrics[-1]["train/sup_loss"] == pytest.approx(plain.metrics[-1]["train/sup_loss"], rel=0.1)
+    assert not mixed.loss_scaler.is_enabled()
+
+
+def test_channels_last_gives_the_same_losses(tiny: Tiny) -> None:
+    plain, last = trained(tiny()), trained(tiny(channels_last=True))
+    assert last.model.backbone[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert last.metrics[-1]["train/sup_loss"] == pytest.approx(plain.metrics[-1]["train/sup_loss"], rel=1e-3)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile on a CPU needs a C++ compiler")
+def test_a_compiled_network_gives_the_same_losses(tiny: Tiny) -> None:
+    plain, compiled = trained(tiny(num_train_iter=2)), trained(tiny(num_train_iter=2, compile=True))
+    assert compiled.metrics[-1]["train/sup_loss"] == pytest.approx(plain.metrics[-1]["train/sup_loss"], rel=1e-3)
+    assert set(compiled.model.state_dict()) == set(plain.model.state_dict())
+
+
+def test_compiling_without_a_compiler_is_a_clear_error(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="compile: needs a C\\+\\+ compiler"):
+        trained(tiny(compile=True))
+
+
+def test_cuda_calls_mean_the_device() -> None:
+    with CudaMeans(torch.device("cpu")):
+        assert torch.ones(2).cuda(None).device.type == "cpu"
+        assert torch.ones(2, dtype=torch.long).cuda(0, non_blocking=True).tolist() == [1, 1]

@@ -1,0 +1,123 @@
+"""What an evaluation records, and that it neither disturbs training nor costs anything in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.engine import evaluation
+from semilearn_ext.engine.confidence import would_keep
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
+
+Tiny = Callable[..., Settings]
+
+
+def build(settings: Settings) -> Any:
+    return training.build(make_context(settings))
+
+
+def test_a_record_has_what_the_reporter_and_the_curves_need(tiny: Tiny) -> None:
+    settings = tiny(num_eval_iter=3, num_train_iter=4)
+    training.run(settings)
+    records = RunFolder(run_path(settings)).read_metrics()
+    assert [record["iteration"] for record in records] == [3, 4]
+    assert {
+        *("iteration", "epoch", "seconds", "train/sup_loss", "train/unsup_loss", "source_val/top1", "target/top1"),
+        *("unlabeled/top1", "unlabeled/keep_rate", "unlabeled/kept_top1", "lr/backbone", "lr/classifier"),
+    } <= set(records[0])
+
+
+def test_accuracies_are_those_of_a_plain_loop(tiny: Tiny) -> None:
+    algorithm = build(tiny(p_cutoff=0.11, eval_batch_size=77))
+    algorithm.train()
+    data, record = algorithm.context.data, algorithm.metrics[-1]
+    algorithm.model.eval()
+    images = data.store.float() / 255 * 2 - 1
+    with torch.no_grad():
+        prob = algorithm.model(images)["logits"].softmax(1)
+    right = prob.argmax(1) == data.labels
+    kept = [p for p in data.split.unlabelled if prob[p].max() >= 0.11]
+    assert record["target/top1"] == pytest.approx(right[data.split.target].float().mean().item())
+    assert record["source_val/top1"] == pytest.approx(right[data.split.source_val].float().mean().item())
+    assert record["unlabeled/keep_rate"] == pytest.approx(len(kept) / len(data.split.unlabelled))
+    assert record["unlabeled/kept_top1"] == pytest.approx(right[kept].float().mean().item())
+
+
+@pytest.mark.parametrize("name", ["fixmatch", "freematch", "flexmatch", "softmatch", "adamatch", "dash", "comatch"])
+def test_asking_what_would_be_kept_changes_nothing(name: str, tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm=name, **({"num_wu_iter": 2} if name == "dash" else {})))
+    if name == "dash":
+        algorithm.warmup()
+    algorithm.train()
+    before = algorithm.state(4)
+    logits = torch.randn(len(algorithm.context.data.split.unlabelled), 10) * 5
+    weight = would_keep(algorithm, logits, torch.randn(50, 10) * 5)
+    assert weight is not None
+    assert weight.shape == (len(logits),)
+    assert 0 <= weight.min() <= weight.max() <= 1
+    after = algorithm.state(4)
+    for part in ("hooks", "algorithm"):
+        assert str(before[part]) == str(after[part])
+
+
+def test_a_base_without_a_threshold_records_no_keep_rate(tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm="supervised"))
+    algorithm.train()
+    assert algorithm.metrics[-1]["unlabeled/keep_rate"] is None
+
+
+def test_evaluations_do_not_change_training(tiny: Tiny) -> None:
+    often, seldom = build(tiny(num_eval_iter=1)), build(tiny(num_eval_iter=4))
+    often.train()
+    torch.manual_seed(1)
+    seldom.train()
+    for one, other in zip(often.model.parameters(), seldom.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_nothing_is_measured_between_evaluations(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = evaluation.predict
+    monkeypatch.setattr(evaluation, "predict", lambda *arguments: calls.append(1) or original(*arguments))
+    build(tiny(num_train_iter=6, num_eval_iter=6)).train()
+    assert len(calls) == 4  # source validation, target, unlabelled, labelled; once
+
+
+def test_averaged_weights_are_tested_only_when_asked_for(tiny: Tiny) -> None:
+    plain, averaged = build(tiny()), build(tiny(eval_with_ema=True, ema_m=0.9))
+    assert plain.ema is None
+    plain.train()
+    averaged.train()
+    assert plain.metrics[-1]["source_val/loss"] != averaged.metrics[-1]["source_val/loss"]
+    weights = dict(averaged.model.named_parameters())
+    assert all(not torch.equal(weights[name], shadow) for name, shadow in averaged.ema.shadow.items())
+
+
+def test_the_fused_average_is_usbs_average(tiny: Tiny) -> None:
+    from semilearn.core.utils import EMA
+
+    algorithm = build(tiny(eval_with_ema=True, ema_m=0.9))
+    reference = EMA(algorithm.model, 0.9)
+    reference.register()
+    with torch.no_grad():
+        for parameter in algorithm.model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    reference.update()
+    algorithm.ema.update()
+    for name, expected in reference.shadow.items():
+        torch.testing.assert_close(algorithm.ema.shadow[name], expected)
+
+
+def test_tensorboard_and_wandb_can_be_used(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    settings = tiny(use_tensorboard=True, use_wandb=True, num_log_iter=1)
+    training.run(settings)
+    assert list((run_path(settings) / "tensorboard").glob("events.out.tfevents.*"))
+    assert list(Path(settings.save_dir).rglob("offline-run-*"))

@@ -1,0 +1,89 @@
+"""train.py as users meet it: help, plan, mistakes, one run, all targets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+Train = Callable[..., subprocess.Popen[str]]
+QUICK = ("--batch_size", "6", "--num_train_iter", "2", "--num_eval_iter", "2", "--labels_per_class", "5")
+
+
+def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['train.py', '--help']\n"
+        "try: runpy.run_path('train.py', run_name='__main__')\n"
+        "except SystemExit: print('torch' in sys.modules, 'semilearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+    for text in ("data: what it is trained on", "--target_domain", "--p_cutoff", "machine: where it runs"):
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--sede", "3"), "--sede: no such setting; did you mean 'seed'?"),
+        (("--target_domain", "pencil"), "'pencil' is not a domain of digits_mini (pen, texture, street, print)"),
+        (("--source_domains", "pen", "--target_domain", "pen"), "'pen' is the target and cannot be a source"),
+        (("--batch_size", "50"), "50 is not divisible by the 3 source domains; try 51"),
+        (("--labels_per_class", "100"), "100 labels asked for, but class '0' of domain"),
+        (("--batch_size", "3000"), "1000 unlabelled images a domain a step, but domain"),
+        (("--dataset", "pasc"), "'pasc' is not a known benchmark"),
+        (("--net", "resnet81"), "'resnet81' is not a known network; did you mean 'resnet18'?"),
+        (("--net", "resnet18", "--pretrained", "--pretrain_path", "no.pth"), "no.pth: no such file"),
+        (("--device", "mps"), "there is no mps device here"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    train: Train, tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    target = () if "--target_domain" in arguments else ("--target_domain", "print")
+    process = train(*target, *arguments)
+    output, errors = process.communicate()
+    assert process.returncode == 2
+    assert expected in errors
+    assert errors.count("\n") == 1, errors
+    assert output == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path) -> None:
+    config = str(ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml")
+    output, errors = train("--c", config, "--dry_run").communicate()
+    for text in (
+        "48 labelled + 48 unlabelled images, 16 + 16 from each domain",
+        "540 iterations = 20 epochs of 27; 300 labelled, 1312 unlabelled, 186 validation, 599 test images",
+        "classifier     2,570 parameters, learning rate 0.03",
+        "device      cpu",
+        str(Path("10lpc", "fixmatch", "street", "seed1")),
+    ):
+        assert text in output, errors
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_targets_leave_four_runs_and_a_table(train: Train, tmp_path: Path) -> None:
+    process = train("--algorithm", "supervised", *QUICK)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert [line.split()[0] for line in output.splitlines()[3:8]] == ["pen", "texture", "street", "print", "mean"]
+    folders = sorted((tmp_path / "runs").rglob("result.json"))
+    assert len(folders) == 4
+    result = json.loads(folders[0].read_text())
+    assert set(result["top1"]) == {"last", "source_val", "oracle"}
+    names = {path.name for path in folders[0].parent.iterdir()}
+    assert names == {
+        *("config.yaml", "environment.json", "split.json", "metrics.jsonl", "result.json", "log.txt"),
+        "checkpoint_00000002.pt",
+    }
+    again = train("--algorithm", "supervised", *QUICK).communicate()
+    assert again[1].count("finished before, not run again") == 4
+    assert again[0] == output
