@@ -8,6 +8,7 @@ all for a supervised method. Domain labels ride along as ``d_lb`` and ``d_ulb``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,9 @@ class BatchMaker(Dataset[Batch]):
         index = torch.from_numpy(positions)
         seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
         rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
-        images = self.data.store[index]
-        batch = {name: make(images, self.data.view, rng) for name, make in self.views.items()}
+        with one_thread():
+            images = self.data.store[index]
+            batch = {name: make(images, self.data.view, rng) for name, make in self.views.items()}
         batch[f"idx_{self.suffix}"] = torch.from_numpy(self.number[positions])
         batch[f"d_{self.suffix}"] = self.data.domains[index]
         if self.stream == LABELLED:
@@ -77,6 +79,17 @@ class BatchMaker(Dataset[Batch]):
             batch["rot_v"] = torch.randint(4, (len(index),), generator=rng)
             batch[_ROTATED] = _rotate(batch["x_ulb_s_0"], batch["rot_v"])
         return batch
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Views are many small operations: on a busy machine several threads make them several times slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
