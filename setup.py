@@ -34,7 +34,7 @@ setup(
         "tqdm>=4.64",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.100", "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
+        "test": ["pytest>=8", "hypothesis>=6.100", "pyarrow>=14", "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
         "slurm": ["submitit>=1.5"],
         "hub": ["huggingface_hub>=0.23", "pyarrow>=14"],
     },

@@ -20,9 +20,9 @@ def main() -> None:
         print(describe_plan(settings))
         return
 
-    from semilearn_ext.data.ssdg import targets_of
+    from semilearn_ext.data.ssdg import check
 
-    report([train_one(settings, target) for target in targets_of(settings)])
+    report([train_one(settings, target) for target in check(settings)])
 
 
 def train_one(settings: Settings, target: str) -> dict[str, Any]:

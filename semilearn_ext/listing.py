@@ -10,7 +10,14 @@ NETS = {
     "resnet18": "torchvision's ResNet-18, 512 features; ImageNet weights with --pretrained",
     "wrn_*, resnet50, vit_*": "USB's own image networks",
 }
-DATASETS = {"digits_mini": "embedded: ten digits, four looks (pen, texture, street, print), 32x32, no download"}
+DATASETS = {
+    "digits_mini": "embedded: ten digits, four looks (pen, texture, street, print), 32x32, no download",
+    "pacs": "7 classes: art_painting, cartoon, photo, sketch",
+    "office_home": "65 classes: art, clipart, product, real_world",
+    "digits_dg": "10 digits: mnist, mnist_m, svhn, syn",
+    "mini_domainnet": "126 classes: clipart, painting, real, sketch",
+    "folder": "your own images: data_dir/<domain>/<class>/*",
+}
 
 
 def render() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from semilearn_ext.data import catalog
-from semilearn_ext.data.ssdg import load_data, targets_of
+from semilearn_ext.data.ssdg import check, load_data
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
 from semilearn_ext.engine.optim import parameter_groups
 from semilearn_ext.nets import net_builder
@@ -14,20 +14,20 @@ from semilearn_ext.settings import Settings, config_hash, with_values
 def describe_plan(settings: Settings) -> str:
     """Data, targets, length, images a step, parameters and learning rates, device, folders."""
     benchmark = catalog.get_benchmark(settings)
-    runs = [with_values(settings, target_domain=target) for target in targets_of(settings)]
+    runs = [with_values(settings, target_domain=target) for target in check(settings)]
     data = [load_data(run) for run in runs]
     first, device = data[0], choose_device(settings)
     precision = choose_precision(settings, device).dtype
     unlabelled = settings.batch_size * settings.uratio
     lines = [
         f"algorithm   {settings.algorithm} ({_shown(settings.options)})",
-        f"data        {benchmark.name}: {len(benchmark.domains)} domains, {len(benchmark.classes)} classes, "
+        f"data        {benchmark.name}: {len(benchmark.domains(settings))} domains, {len(first.classes)} classes, "
         f"{settings.labels_per_class} labels a class and source domain; scale: {first.scale}",
         f"a step      {settings.batch_size} labelled + {unlabelled} unlabelled images, "
         f"{settings.batch_size // len(first.sources)} + {unlabelled // len(first.sources)} from each domain, "
         f"{settings.img_size}x{settings.img_size} pixels",
         f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}",
-        *_parameter_lines(settings, len(benchmark.classes)),
+        *_parameter_lines(settings, len(first.classes)),
         f"schedule    {settings.lr_schedule}, stepped every {settings.lr_step}; {settings.optim}, "
         f"weight decay {settings.weight_decay:g}",
         f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}",

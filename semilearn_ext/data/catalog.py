@@ -1,15 +1,21 @@
-"""The benchmarks: which domains and classes each has, what the paper trained on it, and where its images are."""
+"""The benchmarks: which domains and classes each has, what the paper trained on it, and where its images are.
+
+A new benchmark is one small class here and a line in ``BENCHMARKS``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from semilearn_ext.data import digits_mini
+from semilearn_ext.data import digits_mini, trees
+from semilearn_ext.data.cache import DecodedImages, find_bad, open_cache
 from semilearn_ext.data.splits import Item
+from semilearn_ext.data.views import IMAGENET_MEAN, IMAGENET_STD
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.settings import Settings
 
@@ -22,42 +28,268 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A benchmark's images and what is known about each."""
+
+    store: ImageStore
+    items: list[Item]
+    classes: tuple[str, ...]
+    held_out: frozenset[str] | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Images that are not whole, by name, with the reason: ``on_bad_image: skip``."""
+
+
 class Benchmark(Protocol):
-    """What the rest of the package needs to know about a benchmark. A new one is a class like these."""
+    """What the rest of the package needs to know about a benchmark."""
 
     name: str
-    domains: Sequence[str]
-    classes: Sequence[str]
     paper: Mapping[str, Any] | None
-    """The paper's settings where it used this benchmark, else None."""
+    """The settings of the paper's runs where it used this benchmark, else None."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
-    def load(self, settings: Settings) -> tuple[ImageStore, list[Item]]: ...
+    def domains(self, settings: Settings) -> Sequence[str]: ...
+
+    def load(self, settings: Settings) -> Loaded: ...
 
 
 class DigitsMini:
     """The embedded benchmark: see :mod:`semilearn_ext.data.digits_mini`."""
 
     name = "digits_mini"
-    domains: Sequence[str] = digits_mini.DOMAINS
-    classes: Sequence[str] = digits_mini.CLASSES
     paper: Mapping[str, Any] | None = None
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
-    def load(self, settings: Settings) -> tuple[ImageStore, list[Item]]:
+    def domains(self, settings: Settings) -> Sequence[str]:
+        return digits_mini.DOMAINS
+
+    def load(self, settings: Settings) -> Loaded:
         made = digits_mini.load(Path(settings.cache_dir).expanduser())
         items = [
-            Item(name, int(label), domain)
-            for domain in self.domains
+            Item(name, int(label), domain, name)
+            for domain in digits_mini.DOMAINS
             for name, label in zip(made[domain].origins, made[domain].labels, strict=True)
         ]
-        images = torch.cat([torch.from_numpy(made[domain].images) for domain in self.domains])
-        return images.permute(0, 3, 1, 2).contiguous(), items
+        images = torch.cat([torch.from_numpy(made[domain].images) for domain in digits_mini.DOMAINS])
+        return Loaded(images.permute(0, 3, 1, 2).contiguous(), items, digits_mini.CLASSES)
 
 
-BENCHMARKS: dict[str, Callable[[], Benchmark]] = {"digits_mini": DigitsMini}
+_PAPER = {"img_size": 224, "epoch": 20, "batch_size": 48, "uratio": 1, "net": "resnet18", "pretrained": True}
+
+
+class OnDisk:
+    """A benchmark of image files. Subclasses say what it is called and which layouts it comes in."""
+
+    name: str
+    names: Sequence[str]
+    """The domains."""
+    class_count: int
+    folders: Sequence[str]
+    """What its folder may be called inside ``data_dir``."""
+    counts: Mapping[str, int]
+    """Published number of images by domain."""
+    class_counts: Mapping[str, Sequence[int]] = {}
+    """The same by class, in the order of their names, where it is published."""
+    layouts: Sequence[str]
+    """The accepted trees, for the error message."""
+    fetch: str
+    """How to get the data, in a line."""
+    paper: Mapping[str, Any] | None = _PAPER
+    mean = IMAGENET_MEAN
+    std = IMAGENET_STD
+
+    def domains(self, settings: Settings) -> Sequence[str]:
+        return self.names
+
+    def load(self, settings: Settings) -> Loaded:
+        return load_images(self.tree(Path(settings.data_dir).expanduser()), settings)
+
+    def tree(self, data_dir: Path) -> trees.Tree:
+        """The images below ``data_dir``, in whichever published layout they are."""
+        for folder in [*(data_dir / name for name in self.folders), data_dir]:
+            found = self.recognise(folder) if folder.is_dir() else None
+            if found is not None:
+                self.check_classes(found)
+                return found
+        raise UserError(self._not_found(data_dir))
+
+    def recognise(self, root: Path) -> trees.Tree | None:
+        """The tree at ``root``, or None when it is none of the published layouts."""
+        raise NotImplementedError
+
+    def check_classes(self, tree: trees.Tree) -> None:
+        if len(tree.classes) != self.class_count:
+            raise UserError(
+                f"{tree.root}: {self.name} has {self.class_count} classes, found {len(tree.classes)}: "
+                f"{', '.join(tree.classes[:8])}…; {self.fetch}"
+            )
+
+    def _not_found(self, data_dir: Path) -> str:
+        there = trees.subfolders(data_dir) if data_dir.is_dir() else []
+        seen = f"it holds {', '.join(there[:6]) or 'no folders'}" if data_dir.is_dir() else "there is no such folder"
+        return f"data_dir: no {self.name} in {data_dir} ({seen}); expected {' or '.join(self.layouts)}; {self.fetch}"
+
+
+class Pacs(OnDisk):
+    name = "pacs"
+    names = ("art_painting", "cartoon", "photo", "sketch")
+    class_count = 7
+    folders = ("pacs", "PACS", "pacs_data")
+    counts: Mapping[str, int] = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+    class_counts: Mapping[str, Sequence[int]] = {
+        "art_painting": (379, 255, 285, 184, 201, 295, 449),
+        "cartoon": (389, 457, 346, 135, 324, 288, 405),
+        "photo": (189, 202, 182, 186, 199, 280, 432),
+        "sketch": (772, 740, 753, 608, 816, 80, 160),
+    }
+    layouts = ("pacs/images/<domain>/<class>/* with pacs/splits/*_kfold.txt", "pacs/<domain>/<class>/*")
+    fetch = "get it with: python -m semilearn_ext data prepare pacs --root DIR"
+
+    def recognise(self, root: Path) -> trees.Tree | None:
+        for images in (root / "images", root):
+            folders = trees.find_domains(images, self.names)
+            if folders is not None:
+                tree = trees.list_tree(images, folders)
+                held_out = self._held_out(root / "splits", tree)
+                return trees.Tree(images, tree.domains, tree.classes, tree.items, held_out)
+        return None
+
+    def _held_out(self, splits: Path, tree: trees.Tree) -> frozenset[str] | None:
+        """The official crossval lists. They must name the tree's own images, or they are of another copy."""
+        if not splits.is_dir():
+            return None
+        there = {item.name for item in tree.items}
+        named = [name for d in self.names for name, _ in trees.read_list(splits / f"{d}_crossval_kfold.txt")]
+        missing = [name for name in named if name not in there]
+        if missing:
+            raise UserError(f"{splits}: {len(missing)} images are not in the tree, the first is {missing[0]}")
+        return frozenset(named)
+
+
+class OfficeHome(OnDisk):
+    name = "office_home"
+    names = ("art", "clipart", "product", "real_world")
+    class_count = 65
+    folders = ("office_home_dg", "office_home", "OfficeHomeDataset", "OfficeHomeDataset_10072016")
+    counts: Mapping[str, int] = {"art": 2427, "clipart": 4365, "product": 4439, "real_world": 4357}
+    layouts = (
+        "office_home_dg/<domain>/{train,val}/<class>/*",
+        "OfficeHomeDataset/{Art,Clipart,Product,Real World}/<class>/*",
+    )
+    fetch = "get it with: python -m semilearn_ext data prepare office_home --root DIR"
+
+    def recognise(self, root: Path) -> trees.Tree | None:
+        return _with_optional_parts(root, self.names)
+
+
+class DigitsDG(OnDisk):
+    name = "digits_dg"
+    names = ("mnist", "mnist_m", "svhn", "syn")
+    class_count = 10
+    folders = ("digits_dg", "DigitsDG", "digits-dg")
+    counts: Mapping[str, int] = dict.fromkeys(names, 6000)
+    class_counts: Mapping[str, Sequence[int]] = dict.fromkeys(names, (600,) * 10)
+    layouts = ("digits_dg/<domain>/{train,val}/<digit>/*",)
+    fetch = "what to fetch by hand: python -m semilearn_ext data prepare digits_dg --root DIR"
+
+    def recognise(self, root: Path) -> trees.Tree | None:
+        return _with_optional_parts(root, self.names)
+
+
+class MiniDomainNet(OnDisk):
+    """miniDomainNet: 126 classes of DomainNet. The paper's appendix says 345; its code and label counts say 126."""
+
+    name = "mini_domainnet"
+    names = ("clipart", "painting", "real", "sketch")
+    class_count = 126
+    folders = ("domainnet", "DomainNet", "mini_domainnet")
+    counts: Mapping[str, int] = {"clipart": 18703, "painting": 31202, "real": 65609, "sketch": 24492}
+    layouts = ("domainnet/<domain>/<class>/* with domainnet/splits_mini/<domain>_{train,test}.txt",)
+    fetch = "what to fetch by hand: python -m semilearn_ext data prepare mini_domainnet --root DIR"
+    paper: Mapping[str, Any] | None = {**_PAPER, "epoch": 10}
+
+    def recognise(self, root: Path) -> trees.Tree | None:
+        splits = root / "splits_mini"
+        if not splits.is_dir() or trees.find_domains(root, self.names) is None:
+            return None
+        parts = {d: {"train": splits / f"{d}_train.txt", "val": splits / f"{d}_test.txt"} for d in self.names}
+        return trees.listed_tree(root, self.names, parts)
+
+
+def _with_optional_parts(root: Path, domains: Sequence[str]) -> trees.Tree | None:
+    """``root/<domain>/<class>/*``, or the same with a train and a val folder in every domain."""
+    folders = trees.find_domains(root, domains)
+    if folders is None:
+        return None
+    has_parts = all({"train", "val"} <= set(trees.subfolders(root / folder)) for folder in folders.values())
+    return trees.list_tree(root, folders, ("train", "val") if has_parts else ())
+
+
+class Folder:
+    """Anybody's own data: ``data_dir/<domain>/<class>/*``."""
+
+    name = "folder"
+    paper: Mapping[str, Any] | None = None
+    mean = IMAGENET_MEAN
+    std = IMAGENET_STD
+
+    def domains(self, settings: Settings) -> Sequence[str]:
+        root = Path(settings.data_dir).expanduser()
+        if not root.is_dir():
+            raise UserError(f"{settings.where('data_dir')}: {root}: no such folder; expected <domain>/<class>/* in it")
+        names = trees.subfolders(root)
+        if len(names) < 2:
+            raise UserError(
+                f"{settings.where('data_dir')}: {root}: expected a folder for each of two or more domains, "
+                f"found {', '.join(names) or 'none'}"
+            )
+        return names
+
+    def load(self, settings: Settings) -> Loaded:
+        return load_images(self.tree(Path(settings.data_dir).expanduser()), settings)
+
+    def tree(self, data_dir: Path) -> trees.Tree:
+        return trees.list_tree(data_dir, {name: name for name in trees.subfolders(data_dir)})
+
+
+def load_images(tree: trees.Tree, settings: Settings) -> Loaded:
+    """Pixels for a tree of files: cached or decoded as they are asked for. Broken images end it, or are left out."""
+    names = [item.name for item in tree.items]
+    store: ImageStore
+    if settings.cache == "none":
+        bad: dict[str, str] = {}
+        if settings.on_bad_image == "skip":
+            found = find_bad([tree.root / name for name in names], settings.progress)
+            bad = {name: found[tree.root / name] for name in names if tree.root / name in found}
+    else:
+        folder = Path(settings.cache_dir).expanduser() / "images"
+        cached, bad = open_cache(tree.root, names, settings.img_size, folder, settings.progress)
+    if bad and settings.on_bad_image == "error":
+        name, reason = next(iter(bad.items()))
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        raise UserError(
+            f"{tree.root / name}{more}: not a whole image ({reason}); replace it, or leave it out with "
+            f"--on_bad_image skip"
+        )
+    kept = trees.without(tree, bad)
+    if settings.cache == "none":
+        store = DecodedImages([tree.root / item.name for item in kept.items], settings.img_size)
+    else:
+        cached.rows = cached.rows[[position for position, name in enumerate(names) if name not in bad]]
+        store = cached
+    return Loaded(store, kept.items, kept.classes, kept.held_out, bad)
+
+
+BENCHMARKS: dict[str, Callable[[], Benchmark]] = {
+    "digits_mini": DigitsMini,
+    "pacs": Pacs,
+    "office_home": OfficeHome,
+    "digits_dg": DigitsDG,
+    "mini_domainnet": MiniDomainNet,
+    "folder": Folder,
+}
 
 
 def get_benchmark(settings: Settings) -> Benchmark:
@@ -67,33 +299,31 @@ def get_benchmark(settings: Settings) -> Benchmark:
     return BENCHMARKS[settings.dataset]()
 
 
-def check_domains(settings: Settings, benchmark: Benchmark) -> None:
-    """Unknown or contradictory ``target_domain`` and ``source_domains`` are refused here."""
-    names = [("source_domains", name) for name in settings.source_domains]
+def targets_of(settings: Settings) -> list[str]:
+    """The domains to leave out, one run each. Unknown or contradictory domains are refused."""
+    benchmark = get_benchmark(settings)
+    domains = list(benchmark.domains(settings))
+    named = [("source_domains", name) for name in settings.source_domains]
     if settings.target_domain != "all":
-        names.append(("target_domain", settings.target_domain))
-    for key, name in names:
-        if name not in benchmark.domains:
-            hint = did_you_mean(name, [*benchmark.domains, "all"])
+        named.append(("target_domain", settings.target_domain))
+    for key, name in named:
+        if name not in domains:
+            hint = did_you_mean(name, [*domains, "all"])
             raise UserError(
-                f"{settings.where(key)}: {name!r} is not a domain of {benchmark.name} "
-                f"({', '.join(benchmark.domains)}){hint}"
+                f"{settings.where(key)}: {name!r} is not a domain of {benchmark.name} ({', '.join(domains)}){hint}"
             )
     if settings.target_domain in settings.source_domains:
         raise UserError(
             f"{settings.where('source_domains')}: {settings.target_domain!r} is the target and cannot be a source"
         )
+    return domains if settings.target_domain == "all" else [settings.target_domain]
 
 
-def targets(settings: Settings, benchmark: Benchmark) -> list[str]:
-    """The domains to leave out, one run each."""
-    return list(benchmark.domains) if settings.target_domain == "all" else [settings.target_domain]
-
-
-def sources(settings: Settings, benchmark: Benchmark, target: str) -> list[str]:
+def sources(settings: Settings, target: str) -> list[str]:
     """The domains to train on when ``target`` is left out, in the benchmark's order."""
-    wanted = settings.source_domains or benchmark.domains
-    return [name for name in benchmark.domains if name in wanted and name != target]
+    domains = get_benchmark(settings).domains(settings)
+    wanted = settings.source_domains or domains
+    return [name for name in domains if name in wanted and name != target]
 
 
 def scale_of(settings: Settings, benchmark: Benchmark) -> str:

@@ -19,7 +19,8 @@ CLASSES_SHOWN = 5
 def draw(settings: Settings, out: Path) -> None:
     """A row a domain; for a few classes, the plain, weak and strong view of one image."""
     benchmark = catalog.get_benchmark(settings)
-    store, items = benchmark.load(settings)
+    loaded = benchmark.load(settings)
+    domains = benchmark.domains(settings)
     spec = views.ViewSpec(settings.img_size, settings.flip, settings.cutout, benchmark.mean, benchmark.std)
     rng = torch.Generator().manual_seed(settings.seed)
     makers = {
@@ -27,16 +28,14 @@ def draw(settings: Settings, out: Path) -> None:
         "weak": lambda x: views.weak(x, spec, rng),
         "strong": lambda x: views.strong(x, spec, rng),
     }
-    shown = min(CLASSES_SHOWN, len(benchmark.classes))
-    figure, axes = plt.subplots(
-        len(benchmark.domains), len(makers), figsize=(3 * shown, 1.15 * len(benchmark.domains)), squeeze=False
-    )
-    for row, domain in enumerate(benchmark.domains):
+    shown = min(CLASSES_SHOWN, len(loaded.classes))
+    figure, axes = plt.subplots(len(domains), len(makers), figsize=(3 * shown, 1.15 * len(domains)), squeeze=False)
+    for row, domain in enumerate(domains):
         first = [
-            next(p for p, item in enumerate(items) if (item.domain, item.label) == (domain, label))
+            next(p for p, item in enumerate(loaded.items) if (item.domain, item.label) == (domain, label))
             for label in range(shown)
         ]
-        images = store[torch.tensor(first)]
+        images = loaded.store[torch.tensor(first)]
         for column, (name, make) in enumerate(makers.items()):
             strip = views.denormalise(make(images), spec)
             axis = axes[row][column]

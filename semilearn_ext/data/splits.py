@@ -16,13 +16,20 @@ from typing import NamedTuple
 
 from semilearn_ext.errors import UserError
 
+HELD_OUT = 0.1
+
 
 class Item(NamedTuple):
-    """One image: its name within the benchmark, class and domain."""
+    """One image: its name within the benchmark (a path), class, domain, and what its place in a split depends on.
+
+    The key is the file's own name, without the folders that tell class and domain: mirrors of a benchmark call
+    those differently.
+    """
 
     name: str
     label: int
     domain: str
+    key: str
 
 
 class Split(NamedTuple):
@@ -50,10 +57,14 @@ def leave_one_out(
     labels_per_class: int,
     seed: int,
     classes: Sequence[str],
-    val_fraction: float = 0.1,
+    held_out: frozenset[str] | None = None,
     where: str = "labels_per_class",
 ) -> Split:
-    """Split ``items`` for one target domain. Raises UserError when a class has too few images."""
+    """Split ``items`` for one target domain. Raises UserError when a class has too few images.
+
+    Args:
+        held_out: names of the images the benchmark itself holds out for validation; None: a tenth of every class.
+    """
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, item in enumerate(items):
         groups[item.domain, item.label].append(position)
@@ -61,25 +72,27 @@ def leave_one_out(
     for domain in sources:
         for label, name in enumerate(classes):
             group = groups[domain, label]
-            held_out, rest = _hold_out(group, items, (dataset, domain, name), val_fraction)
+            if held_out is None:
+                validation, rest = _hold_out(group, items, (dataset, domain, name))
+            else:
+                validation = [p for p in group if items[p].name in held_out]
+                rest = [p for p in group if items[p].name not in held_out]
             if len(rest) < labels_per_class:
                 raise UserError(
                     f"{where}: {labels_per_class} labels asked for, but class {name!r} of domain {domain!r} "
                     f"has {len(rest)} training images"
                 )
-            order = order_by_hash([items[p].name for p in rest], dataset, domain, name, "labels", seed)
+            order = order_by_hash([items[p].key for p in rest], dataset, domain, name, "labels", seed)
             ordered = [rest[k] for k in order]
-            split.source_val.extend(held_out)
+            split.source_val.extend(validation)
             split.labelled.extend(ordered[:labels_per_class])
             split.unlabelled.extend(ordered[labels_per_class:])
     return split
 
 
-def _hold_out(
-    group: Sequence[int], items: Sequence[Item], key: tuple[str, str, str], fraction: float
-) -> tuple[list[int], list[int]]:
-    order = order_by_hash([items[p].name for p in group], *key, "validation")
-    count = math.ceil(fraction * len(group))
+def _hold_out(group: Sequence[int], items: Sequence[Item], key: tuple[str, str, str]) -> tuple[list[int], list[int]]:
+    order = order_by_hash([items[p].key for p in group], *key, "validation")
+    count = math.ceil(HELD_OUT * len(group))
     ordered = [group[k] for k in order]
     return ordered[:count], ordered[count:]
 

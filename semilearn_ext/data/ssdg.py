@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from semilearn_ext.data import catalog
 from semilearn_ext.data.samplers import iterations_per_epoch
+from semilearn_ext.data.split_files import apply_split
 from semilearn_ext.data.splits import Item, Split, as_json, leave_one_out
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.errors import UserError
@@ -28,6 +30,8 @@ class SSDGData:
     domains: torch.Tensor
     """(N,) number of the source domain; -1 for the target and what is not used."""
     classes: tuple[str, ...]
+    left_out: dict[str, str]
+    """Broken images that were left out, with the reason."""
     sources: tuple[str, ...]
     split: Split
     view: ViewSpec
@@ -61,26 +65,26 @@ class SSDGData:
             "labels_per_class": self.settings.labels_per_class,
             "seed": self.settings.seed,
             **as_json(self.split, self.items, self.sources),
+            "left_out": self.left_out,
         }
 
 
-def targets_of(settings: Settings) -> list[str]:
-    """The domains to leave out, one run each, once what can be checked without images has been checked."""
-    benchmark = catalog.get_benchmark(settings)
-    catalog.check_domains(settings, benchmark)
-    targets = catalog.targets(settings, benchmark)
+def check(settings: Settings) -> list[str]:
+    """The target domains, one run each, once what can be checked without images has been checked."""
+    targets = catalog.targets_of(settings)
     for target in targets:
-        _check_batch(settings, len(catalog.sources(settings, benchmark, target)), world=1)
+        _check_batch(settings, len(catalog.sources(settings, target)), world=1)
     return targets
 
 
 def load_data(settings: Settings, world: int = 1) -> SSDGData:
     """Find the images, split them, and check that the batch can be made of them by ``world`` processes."""
-    targets_of(settings)
+    check(settings)
     benchmark = catalog.get_benchmark(settings)
-    sources = catalog.sources(settings, benchmark, settings.target_domain)
+    sources = catalog.sources(settings, settings.target_domain)
     _check_batch(settings, len(sources), world)
-    store, items = benchmark.load(settings)
+    loaded = benchmark.load(settings)
+    items = loaded.items
     split = leave_one_out(
         items,
         dataset=benchmark.name,
@@ -88,9 +92,12 @@ def load_data(settings: Settings, world: int = 1) -> SSDGData:
         sources=sources,
         labels_per_class=settings.labels_per_class,
         seed=settings.seed,
-        classes=benchmark.classes,
+        classes=loaded.classes,
+        held_out=loaded.held_out,
         where=settings.where("labels_per_class"),
     )
+    if settings.split_file:
+        split = _given_split(settings, items, split, sources, len(loaded.classes))
     number = {name: k for k, name in enumerate(sources)}
     domains = torch.tensor([number.get(item.domain, -1) for item in items])
     per_domain = settings.batch_size * settings.uratio // len(sources)
@@ -103,11 +110,12 @@ def load_data(settings: Settings, world: int = 1) -> SSDGData:
         )
     return SSDGData(
         settings=settings,
-        store=store,
+        store=loaded.store,
         items=items,
         labels=torch.tensor([item.label for item in items]),
         domains=domains,
-        classes=tuple(benchmark.classes),
+        classes=loaded.classes,
+        left_out=loaded.left_out,
         sources=tuple(sources),
         split=split,
         view=ViewSpec(settings.img_size, settings.flip, settings.cutout, benchmark.mean, benchmark.std),
@@ -116,8 +124,22 @@ def load_data(settings: Settings, world: int = 1) -> SSDGData:
     )
 
 
+def _given_split(settings: Settings, items: list[Item], default: Split, sources: list[str], classes: int) -> Split:
+    name = settings.split_file.replace("{target}", settings.target_domain).replace("{seed}", str(settings.seed))
+    split = apply_split(Path(name).expanduser(), items, default, settings.target_domain, sources)
+    expected = settings.labels_per_class * classes * len(sources)
+    if len(split.labelled) != expected:
+        raise UserError(
+            f"{settings.where('labels_per_class')}: {settings.labels_per_class} means {expected} labelled images, "
+            f"but {name} has {len(split.labelled)}"
+        )
+    return split
+
+
 def _check_batch(settings: Settings, sources: int, world: int) -> None:
     where = settings.where("batch_size")
+    if not sources:
+        raise UserError(f"{settings.where('source_domains')}: no domain is left to train on")
     if settings.batch_size % sources:
         near = max(sources, round(settings.batch_size / sources) * sources)
         raise UserError(f"{where}: {settings.batch_size} is not divisible by the {sources} source domains; try {near}")

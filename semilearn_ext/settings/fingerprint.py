@@ -2,7 +2,7 @@
 
 Runs of one experiment share it: seed and target are left out, since they are what an experiment is averaged
 over, and so are paths, devices, workers and records. The file that ``pretrain_path`` names counts by its
-content, not by where it lies.
+content, a split file and a folder of one's own by their names, not by where they lie.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ def config_hash(settings: Settings) -> str:
     covered["source_domains"] = sorted(settings.source_domains)
     if settings.pretrained:
         covered["weights"] = file_hash(settings.pretrain_path) if settings.pretrain_path else "torchvision"
+    if settings.dataset == "folder":
+        covered["folder"] = Path(settings.data_dir).expanduser().resolve().name
+    if settings.split_file:
+        covered["split_file"] = Path(settings.split_file).name
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -57,6 +57,20 @@ class Settings:
     dataset: str = key("digits_mini", "data", "the benchmark")
     data_dir: str = key("data", "data", "folder that holds the benchmarks", scientific=False)
     cache_dir: str = key("~/.cache/semilearn_ext", "data", "folder for what is made once and kept", scientific=False)
+    cache: str = key(
+        "memmap",
+        "data",
+        "keep decoded images in one memory-mapped file, or decode them anew every time",
+        scientific=False,
+        choices=("memmap", "none"),
+    )
+    on_bad_image: str = key("error", "data", "a broken image ends the run, or is left out", choices=("error", "skip"))
+    split_file: str = key(
+        "",
+        "data",
+        "JSON that says which images are labelled; {target} and {seed} are filled in",
+        scientific=False,
+    )
     target_domain: str = key("all", "data", "the domain left out and tested, or all: one run each", scientific=False)
     source_domains: tuple[str, ...] = key((), "data", "train on these only; empty: all but the target")
     labels_per_class: int = key(10, "data", "labelled images of each class in each source domain", minimum=1)

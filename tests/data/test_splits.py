@@ -16,7 +16,7 @@ DOMAINS, CLASSES = ("a", "b", "c", "d"), ("cat", "dog", "owl")
 
 def items(per_class: int = 12) -> list[Item]:
     return [
-        Item(f"{domain}/{name}/{k:03d}.png", label, domain)
+        Item(f"{domain}/{name}/{k:03d}.png", label, domain, f"{k:03d}.png")
         for domain in DOMAINS
         for label, name in enumerate(CLASSES)
         for k in range(per_class)

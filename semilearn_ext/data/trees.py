@@ -1,0 +1,159 @@
+"""Benchmarks on disk: the published folder layouts, listed without opening an image.
+
+Every layout is turned into the same thing, a :class:`Tree`: image files with their class, domain and, where the
+benchmark publishes one, its held-out validation part.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from semilearn_ext.data.splits import Item
+from semilearn_ext.errors import UserError
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Image files below ``root``. ``held_out`` are names, or None where the benchmark publishes no such part."""
+
+    root: Path
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    items: list[Item]
+    held_out: frozenset[str] | None = None
+
+    def path(self, item: Item) -> Path:
+        return self.root / item.name
+
+
+def plain_name(folder: str) -> str:
+    """A folder's name without case, spaces and a number in front: ``000_Alarm Clock`` -> ``alarm_clock``."""
+    return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
+
+
+def subfolders(path: Path) -> list[str]:
+    """Names of the visible folders in ``path``, sorted."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+
+
+def image_files(path: Path) -> list[str]:
+    """Names of the visible images in ``path``, sorted; upper-case endings count, hidden and other files do not."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_ENDINGS) and entry.is_file()
+            )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+
+
+def find_domains(root: Path, wanted: Sequence[str]) -> dict[str, str] | None:
+    """Domain -> its folder's name, when ``root`` holds a folder for every wanted domain."""
+    there = {plain_name(name): name for name in subfolders(root)} if root.is_dir() else {}
+    return {domain: there[domain] for domain in wanted} if set(wanted) <= set(there) else None
+
+
+def list_tree(root: Path, folders: dict[str, str], parts: Sequence[str] = ()) -> Tree:
+    """``root/<domain>/<class>/*``, or ``root/<domain>/<part>/<class>/*`` with parts such as train and val.
+
+    Classes must agree across domains. The part called ``val`` is the published held-out part.
+    """
+    found: dict[str, set[str]] = {}
+    rows: list[tuple[str, str, str, str]] = []
+    held_out = []
+    for domain, folder in folders.items():
+        found[domain] = set()
+        for part in parts or ("",):
+            base = PurePosixPath(folder, part)
+            for class_folder in subfolders(root / base):
+                name = plain_name(class_folder)
+                found[domain].add(name)
+                for file in image_files(root / base / class_folder):
+                    path = str(base / class_folder / file)
+                    rows.append((path, name, domain, f"{part}/{file}" if part else file))
+                    if part == "val":
+                        held_out.append(path)
+    classes = agreed_classes(found, root)
+    number = {name: k for k, name in enumerate(classes)}
+    items = [Item(path, number[name], domain, key) for path, name, domain, key in rows]
+    if not items:
+        raise UserError(f"{root}: no images in {', '.join(sorted(folders.values()))}")
+    return Tree(root, tuple(folders), classes, items, frozenset(held_out) if "val" in parts else None)
+
+
+def agreed_classes(found: dict[str, set[str]], root: Path) -> tuple[str, ...]:
+    """The classes all domains have, sorted, or a UserError that lists the difference."""
+    everything = set().union(*found.values())
+    missing = {domain: sorted(everything - classes) for domain, classes in found.items() if classes != everything}
+    if missing:
+        listed = "; ".join(f"{domain} lacks {_some(names)}" for domain, names in missing.items())
+        raise UserError(f"{root}: the domains do not have the same classes: {listed}")
+    return tuple(sorted(everything))
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def read_list(path: Path) -> Iterator[tuple[str, int]]:
+    """The lines ``<path> <label>`` of a benchmark's split file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        name, _, label = line.rpartition(" ")
+        if not name or not label.isdigit():
+            raise UserError(f"{path}: line {number}: expected '<path> <label>', got {line!r}")
+        yield check_relative(name, f"{path}: line {number}"), int(label)
+
+
+def check_relative(name: str, where: str) -> str:
+    """``name`` when it is a path that stays below the root it is relative to, else a UserError."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or re.match(r"^[A-Za-z]:", name):
+        raise UserError(f"{where}: {name!r} leads outside the benchmark's folder")
+    return str(path)
+
+
+def listed_tree(root: Path, domains: Sequence[str], lists: dict[str, dict[str, Path]]) -> Tree:
+    """A tree whose images are those that split files name: ``lists[domain]`` has a ``train`` and a ``val`` file."""
+    classes: dict[int, str] = {}
+    items, held_out = [], []
+    for domain in domains:
+        for part, file in lists[domain].items():
+            for name, label in read_list(file):
+                path = PurePosixPath(name)
+                if len(path.parts) < 3:
+                    raise UserError(f"{file}: expected <domain>/<class>/<file>, got {name!r}")
+                known = classes.setdefault(label, plain_name(path.parts[-2]))
+                if known != plain_name(path.parts[-2]):
+                    raise UserError(f"{file}: label {label} is both {known!r} and {path.parts[-2]!r}")
+                items.append(Item(name, label, domain, path.name))
+                if part == "val":
+                    held_out.append(name)
+    if sorted(classes) != list(range(len(classes))):
+        raise UserError(f"{root}: the split files skip some labels between 0 and {max(classes)}")
+    return Tree(root, tuple(domains), tuple(classes[k] for k in range(len(classes))), items, frozenset(held_out))
+
+
+def without(tree: Tree, names: Iterable[str]) -> Tree:
+    """``tree`` without some of its images."""
+    left_out = frozenset(names)
+    kept = [item for item in tree.items if item.name not in left_out]
+    return Tree(tree.root, tree.domains, tree.classes, kept, tree.held_out)

@@ -1,0 +1,133 @@
+"""Decoding and the cache: every mode, every kind of damage, built once, whole, and found again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from semilearn_ext.data import cache
+from semilearn_ext.data.decode import BadImage, decode
+from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings
+from tests.data.test_trees import grow, make, picture  # noqa: F401  make is a fixture
+
+Make = Callable[..., Settings]
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 4, "png")
+    return tmp_path / "pets"
+
+
+def opened(root: Path, folder: Path, size: int = 16) -> tuple[cache.CachedImages, dict[str, str], list[str]]:
+    names = sorted(str(path.relative_to(root)) for path in root.rglob("*.png"))
+    images, bad = cache.open_cache(root, names, size, folder, progress=False)
+    return images, bad, names
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK", "1", "LA"])
+def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
+    path = picture(tmp_path / ("image.tif" if mode == "CMYK" else "image.png"), mode=mode)
+    pixels = decode(path.read_bytes(), 8)
+    assert pixels.shape == (3, 8, 8)
+    assert pixels.dtype == np.uint8
+    assert pixels.std() > 0
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
+    values = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    pixels = decode((tmp_path / "deep.png").read_bytes(), None)
+    assert abs(pixels[0].astype(int) - np.linspace(0, 255, 64).reshape(8, 8)).max() <= 1
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    whole = picture(tmp_path / "a.jpg", side=64).read_bytes()
+    for content in (b"", b"not an image", whole[: len(whole) // 2]):
+        with pytest.raises(BadImage):
+            decode(content, 16)
+
+
+def test_the_cache_holds_what_decoding_gives(pets: Path, tmp_path: Path) -> None:
+    images, bad, names = opened(pets, tmp_path / "cache")
+    assert bad == {}
+    direct = cache.DecodedImages([pets / name for name in names], 16)
+    positions = torch.tensor([5, 0, 3, 3])
+    assert torch.equal(images[positions], direct[positions])
+    assert isinstance(images.pixels, np.memmap)
+
+
+def test_positions_follow_the_names_given(pets: Path, tmp_path: Path) -> None:
+    images, _, names = opened(pets, tmp_path / "cache")
+    turned, _ = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
+    assert torch.equal(images[torch.arange(len(names))], turned[torch.arange(len(names)).flip(0)])
+
+
+def test_built_once_and_found_again_when_the_tree_moves(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(pets, tmp_path / "cache")
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(pets, moved)
+    monkeypatch.setattr(cache, "_build", lambda *_: pytest.fail("built twice"))
+    opened(pets, tmp_path / "cache")
+    opened(moved, tmp_path / "cache")
+
+
+def test_another_content_or_size_is_another_cache(pets: Path, tmp_path: Path) -> None:
+    before, _, names = opened(pets, tmp_path / "cache")
+    opened(pets, tmp_path / "cache", size=8)
+    picture(pets / names[0], seed=999)
+    after, _, _ = opened(pets, tmp_path / "cache")
+    assert not torch.equal(before[torch.tensor([0])], after[torch.tensor([0])])
+    assert torch.equal(before[torch.tensor([1])], after[torch.tensor([1])])
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 3
+
+
+def build_in_process(root: Path, folder: Path) -> str:
+    images, _, names = opened(root, folder)
+    return str(images[torch.arange(len(names))].long().sum())
+
+
+def test_two_processes_may_build_it_at_once(pets: Path, tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        sums = pool.starmap(build_in_process, [(pets, tmp_path / "cache")] * 4)
+    assert len(set(sums)) == 1
+    assert not list((tmp_path / "cache").glob(".*.tmp"))
+
+
+def test_a_failed_build_leaves_nothing(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "decode", full)
+    with pytest.raises(UserError, match=r"cannot be kept there \(No space left on device\).*--cache none"):
+        opened(pets, tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("images-*"))
+
+
+@pytest.mark.parametrize("kind", ["memmap", "none"])
+def test_a_broken_image_is_named_or_left_out(make: Make, pets: Path, kind: str) -> None:  # noqa: F811
+    (pets / "day" / "cat" / "pic_001.png").write_bytes(b"")
+    values = {"dataset": "folder", "data_dir": pets, "target_domain": "night", "batch_size": 1, "cache": kind}
+    data = load_data(make(**values, on_bad_image="skip"))
+    assert len(data.items) == len(data.store) == 15
+    assert data.split_json()["left_out"] == {"day/cat/pic_001.png": "the file is empty"}
+    assert data.store[torch.arange(15)].float().std(dim=(1, 2, 3)).min() > 0
+    if kind == "memmap":
+        with pytest.raises(UserError, match=r"day/cat/pic_001.png: not a whole image \(the file is empty\)"):
+            load_data(make(**values))
+    else:
+        lazily = load_data(make(**values)).store
+        with pytest.raises(UserError, match=r"day/cat/pic_001.png: not a whole image"):
+            lazily[torch.arange(16)]
