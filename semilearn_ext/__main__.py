@@ -45,6 +45,7 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     step.add_argument("--steps", type=int, default=8, metavar="N", help="steps to run [8]")
     step.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings on top of the config")
     step.set_defaults(call=bench_step)
+    parts.add_parser("loss", help="time and memory of the UPCSC losses").set_defaults(call=bench_loss)
     data = parts.add_parser("data", help="images a second, against the plain PIL pipeline, on real PACS")
     data.add_argument("--root", type=Path, default=Path("data"), metavar="DIR", help="folder that holds pacs [data]")
     data.add_argument("--size", type=int, default=128, metavar="N", help="side of an image in pixels [128]")
@@ -98,6 +99,12 @@ def bench_step(arguments: argparse.Namespace) -> None:
 
     overrides = dict(word.split("=", 1) for word in arguments.set)
     print(main(arguments.c, overrides, arguments.steps))
+
+
+def bench_loss(_: argparse.Namespace) -> None:
+    from semilearn_ext.bench.loss import main
+
+    print(main())
 
 
 def bench_data(arguments: argparse.Namespace) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from semilearn_ext.settings.methods import METHODS
-from semilearn_ext.settings.usb_options import CANNOT_RUN
+from collections.abc import Mapping
+
+from semilearn_ext.settings.methods import BASES, NO_PLUGINS, PLUGIN_OPTIONS
+from semilearn_ext.settings.usb_options import CANNOT_RUN, Option
 
 NETS = {
     "cnn": "four 3x3 convolutions in the style of Digits-DG, 256 features at 32x32",
@@ -20,11 +22,18 @@ DATASETS = {
 }
 
 
+def _shown(options: Mapping[str, Option]) -> str:
+    return ", ".join(f"{key} {option.default}" for key, option in options.items()) or "no options"
+
+
 def render() -> str:
     lines = ["algorithms"]
-    for name, options in sorted(METHODS.items()):
-        lines.append(f"  {name:<18} {', '.join(f'{key} {option.default}' for key, option in options.items())}")
+    for name, options in sorted(BASES.items()):
+        about = f"no plug-ins: {NO_PLUGINS[name]}; " if name in NO_PLUGINS else ""
+        lines.append(f"  {name:<18} {about}{_shown(options)}")
     lines += [f"  {name:<18} cannot run: {reason}" for name, reason in CANNOT_RUN.items()]
+    lines += ["", "plug-ins, written behind an algorithm: fixmatch_upcsc"]
+    lines += [f"  {name:<18} {_shown(options)}" for name, options in PLUGIN_OPTIONS.items()]
     for title, entries in (("datasets", DATASETS), ("nets", NETS)):
         lines += ["", title, *(f"  {name:<18} {about}" for name, about in entries.items())]
     return "\n".join(lines)

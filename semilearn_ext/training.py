@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from semilearn_ext.algorithms import register
 from semilearn_ext.engine import checkpoint, device, processes
 from semilearn_ext.engine.context import RunContext, make_context, usb_args
 from semilearn_ext.engine.processes import Processes
@@ -22,6 +23,7 @@ from semilearn_ext.runs import environment
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.result import summarise
 from semilearn_ext.settings import Settings
+from semilearn_ext.usb import TBLog, get_algorithm
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,8 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
 
 def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> Any:
     """The algorithm, through USB's own registry, with every random number generator seeded before."""
-    import semilearn_ext.algorithms  # noqa: F401  registers everything
-    from semilearn_ext.usb import get_algorithm
-
     settings = context.settings
+    register(settings.algorithm)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
@@ -80,8 +80,6 @@ def build(context: RunContext, builder: Callable[..., Any] | None = None, logger
 def _tensorboard(context: RunContext) -> Any:
     if not context.settings.use_tensorboard or context.folder is None or not context.processes.is_main:
         return None
-    from semilearn_ext.usb import TBLog
-
     return TBLog(str(context.folder.path), "tensorboard", use_tensorboard=True)
 
 

@@ -1,26 +1,16 @@
 """Importing this registers everything with USB's algorithm registry.
 
 USB's own names keep USB's own classes; beside each stands ``ssdg_<name>``, the same algorithm on any device and
-on leave-one-domain-out data. ``semilearn.algorithms.get_algorithm`` builds either.
+on leave-one-domain-out data. ``<base>_<plugin>`` is that with a plug-in: ``fixmatch_upcsc``. USB's
+``semilearn.algorithms.get_algorithm`` builds any of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from semilearn_ext.algorithms.compose import register, registry_name
+from semilearn_ext.settings.methods import known_names
 
-from semilearn_ext.algorithms.adapt import adapt
-from semilearn_ext.algorithms.dash import PortableDash
-from semilearn_ext.engine.context import registry_name
-from semilearn_ext.settings.usb_options import CANNOT_RUN, USB_OPTIONS
-from semilearn_ext.usb import ALGORITHMS
+__all__ = ["register", "registry_name"]
 
-_PORTED: dict[str, Any] = {"dash": PortableDash}
-
-
-def _register_usb_algorithms() -> None:
-    for name in USB_OPTIONS:
-        if name not in CANNOT_RUN and registry_name(name) not in ALGORITHMS:
-            ALGORITHMS[registry_name(name)] = adapt(name, _PORTED.get(name, ALGORITHMS[name]))
-
-
-_register_usb_algorithms()
+for _name in known_names():
+    register(_name)

@@ -13,11 +13,11 @@ from semilearn_ext.engine.cuda_calls import CudaMeans
 from semilearn_ext.usb import AlgorithmBase
 
 TRAITS: dict[str, Traits] = {
-    "comatch": Traits(cuda_calls=True),
+    "comatch": Traits(cuda_calls=True, projected_features=True),
     "meanteacher": Traits(weak_pair=True, teacher=True),
     "mixmatch": Traits(weak_pair=True),
     "pimodel": Traits(weak_pair=True),
-    "simmatch": Traits(teacher=True, cuda_calls=True),
+    "simmatch": Traits(teacher=True, cuda_calls=True, projected_features=True),
     "vat": Traits(cuda_calls=True),
 }
 

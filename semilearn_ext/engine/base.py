@@ -18,6 +18,7 @@ from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from torch import nn
 
 from semilearn_ext.data.loaders import EpochLoader, PlainImages, train_loaders
 from semilearn_ext.engine import checkpoint
@@ -26,8 +27,11 @@ from semilearn_ext.engine.device import choose_precision, place, to_device
 from semilearn_ext.engine.ema import EMAHook, InPlaceEMA
 from semilearn_ext.engine.evaluation import EvaluationHook, predict, top1
 from semilearn_ext.engine.hooks import GuardHook, PositionHook, ProgressHook, StopHook, TrackHook, UpdateHook
+from semilearn_ext.engine.observing import ForgetHook, Observer, PluginHook
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
+from semilearn_ext.errors import UserError
+from semilearn_ext.plugins import PLUGINS
 from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
 
 
@@ -40,12 +44,15 @@ class Traits(NamedTuple):
     """It predicts with averaged weights while training."""
     cuda_calls: bool = False
     """It says ``.cuda()`` in its own code."""
+    projected_features: bool = False
+    """The features it returns are a projection, not what it classifies."""
 
 
 class SSDGBase(AlgorithmBase):
     """AlgorithmBase on any device, on leave-one-domain-out data, with our records and checkpoints."""
 
     traits: ClassVar[Traits] = Traits()
+    plugin_names: ClassVar[tuple[str, ...]] = ()
     model: Any
     ema: Any
 
@@ -114,6 +121,7 @@ class SSDGBase(AlgorithmBase):
 
     def set_optimizer(self) -> tuple[Any, Any]:
         data, processes = self.context.data, self.context.processes
+        self._add_plugins()
         if processes.several:
             self.model = synchronise(self.model, self.device)
         self.model = place(self.model, self.settings, self.device)
@@ -121,7 +129,26 @@ class SSDGBase(AlgorithmBase):
         optimizer = build_optimizer(self.model, self.settings)
         return optimizer, build_scheduler(optimizer, self.settings, data.steps_per_epoch, data.total_steps)
 
+    def _add_plugins(self) -> None:
+        """Build the plug-ins; what they train lives in the model, where optimizer and checkpoints find it."""
+        self.plugins = {name: PLUGINS[name](self.settings.options) for name in self.plugin_names}
+        if not self.plugins:
+            return
+        if self.traits.projected_features and not self.settings.use_cat:
+            raise UserError(
+                f"{self.settings.where('use_cat')}: plug-ins on {self.settings.algorithm} need it to be true"
+            )
+        made = {name: p.modules(self.model.num_features, self.num_classes) for name, p in self.plugins.items()}
+        self.model.plugins = nn.ModuleDict({name: module for name, module in made.items() if module is not None})
+        for name, module in self.model.plugins.items():
+            self.plugins[name].module = module
+        self.observer = Observer(self)
+
     def set_hooks(self) -> None:
+        for name, plugin in self.plugins.items():
+            self.register_hook(PluginHook(plugin), f"plugin_{name}", "HIGHEST")
+        if self.plugins:
+            self.register_hook(ForgetHook(), None, "LOWEST")
         self.register_hook(GuardHook(), None, "HIGHEST")
         self.register_hook(UpdateHook(), "ParamUpdateHook", "HIGHEST")
         self.register_hook(EMAHook(), None, "HIGH")
@@ -144,8 +171,21 @@ class SSDGBase(AlgorithmBase):
 
     def process_batch(self, input_args: Any = None, **batch: Any) -> dict[str, Any]:
         names = input_args or signature(self.train_step).parameters
-        channels_last = self.settings.channels_last
-        return {name: to_device(value, self.device, channels_last) for name, value in batch.items() if name in names}
+        on_device = {
+            name: to_device(value, self.device, self.settings.channels_last)
+            for name, value in batch.items()
+            if name in names or (self.plugins and name in ("d_lb", "d_ulb"))
+        }
+        if self.plugins:
+            self.observer.batch = {name: on_device[name] for name in ("y_lb", "d_lb", "d_ulb") if name in on_device}
+        return {name: value for name, value in on_device.items() if name in names}
+
+    def call_hook(self, fn_name: str, hook_name: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        """USB's, and the plug-ins get to see the base's confidences and mask."""
+        result = super().call_hook(fn_name, hook_name, *args, **kwargs)
+        if fn_name == "masking" and self.plugins:
+            self.observer.see_masking(kwargs, result)
+        return result
 
     def evaluate(self, eval_dest: str = "eval", out_key: str = "logits", return_logits: bool = False) -> dict[str, Any]:
         """USB's evaluation. ``eval`` means the held-out source images: nothing is chosen on the target."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.confidence import would_keep
@@ -36,15 +37,39 @@ def unlabeled_metrics(algorithm: Any, logits: torch.Tensor, labels: torch.Tensor
 
     The true labels are used for measuring only. For soft masks the share is the mean weight.
     """
-    correct = (logits.argmax(1) == labels.to(logits.device)).float()
+    labels = labels.to(logits.device)
+    correct = (logits.argmax(1) == labels).float()
     weight = would_keep(algorithm, logits, predict(algorithm, algorithm.eval_sets["labeled"]))
-    kept = None if weight is None else weight.float()
-    total = 0.0 if kept is None else float(kept.sum())
+    metrics: dict[str, float | None] = {"unlabeled/top1": float(correct.mean())}
+    if weight is None:
+        return {**metrics, "unlabeled/keep_rate": None, "unlabeled/kept_top1": None}
+    weight = weight.float()
     return {
-        "unlabeled/top1": float(correct.mean()),
-        "unlabeled/keep_rate": None if kept is None else float(kept.mean()),
-        "unlabeled/kept_top1": None if kept is None or total == 0 else float((kept * correct).sum()) / total,
+        **metrics,
+        "unlabeled/keep_rate": float(weight.mean()),
+        "unlabeled/kept_top1": _mean_over(correct, weight),
+        **observation_metrics(logits.softmax(1), labels, unconfident=(weight < 1).float()),
     }
+
+
+def observation_metrics(prob: Tensor, labels: Tensor, unconfident: Tensor) -> dict[str, float | None]:
+    """The paper's observation (its first table and figure): the share of unlabelled images that are unconfident (UUS
+    rate), the share of those whose true class is among their candidates, the classes with a confidence above 1 / C
+    (inclusion rate), and how many candidates they have.
+    """
+    candidates = prob > 1 / prob.shape[1]
+    included = candidates.gather(1, labels[:, None])[:, 0].float()
+    return {
+        "unlabeled/uus_rate": float(unconfident.mean()),
+        "unlabeled/inclusion_rate": _mean_over(included, unconfident),
+        "unlabeled/candidates": _mean_over(candidates.sum(1).float(), unconfident),
+    }
+
+
+def _mean_over(values: Tensor, weight: Tensor) -> float | None:
+    """The weighted mean, or None when nothing has any weight."""
+    total = float(weight.sum())
+    return float((values * weight).sum()) / total if total else None
 
 
 def measure(algorithm: Any) -> dict[str, Any]:
@@ -76,7 +101,7 @@ class EvaluationHook(Hook):
         record = {
             "iteration": algorithm.it + 1,
             "epoch": round((algorithm.it + 1) / algorithm.num_iter_per_epoch, 3),
-            **{name: value for name, value in algorithm.log_dict.items() if name.startswith("train/")},
+            **{name: float(value) for name, value in algorithm.log_dict.items() if name.startswith("train/")},
             **measured,
             **current_rates(algorithm.optimizer),
             "seconds": round(algorithm.seconds_before + time.monotonic() - algorithm.started, 3),

@@ -15,15 +15,26 @@ from semilearn_ext.usb import Hook, ParamUpdateHook
 
 
 class GuardHook(Hook):
-    """Stops before the weights are touched when a loss is not a finite number. What was saved stays good."""
+    """Stops before the weights are touched when a loss is not a finite number. What was saved stays good.
+
+    USB's own losses are numbers already. Those of plug-ins are tensors; on a GPU, looking at one would wait for the
+    device, so it is done only in the steps that are recorded or saved: nothing bad gets into a checkpoint.
+    """
 
     def after_train_step(self, algorithm: Any) -> None:
+        look = algorithm.device.type == "cpu" or self._is_kept(algorithm)
         for name, value in algorithm.log_dict.items():
-            if isinstance(value, float) and not math.isfinite(value):
+            if isinstance(value, torch.Tensor) and not look:
+                continue
+            if not math.isfinite(value):
                 raise UserError(
-                    f"{name} is {value} at iteration {algorithm.it + 1}: stopped, the last good checkpoint is kept; "
-                    f"try a lower lr, clip_grad 1, or amp false"
+                    f"{name} is {float(value)} at iteration {algorithm.it + 1}: stopped, the last good checkpoint is "
+                    f"kept; try a lower lr, clip_grad 1, or amp false"
                 )
+
+    def _is_kept(self, algorithm: Any) -> bool:
+        every = (algorithm.num_eval_iter, algorithm.num_log_iter, algorithm.settings.checkpoint_every)
+        return self.is_last_iter(algorithm) or any(self.every_n_iters(algorithm, n) for n in every)
 
 
 class UpdateHook(ParamUpdateHook):

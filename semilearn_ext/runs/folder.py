@@ -1,4 +1,4 @@
-"""A run on disk: ``<save_dir>/<dataset>/<labels>lpc/<algorithm>/<target>/seed<k>/``.
+"""A run on disk: ``<save_dir>/<dataset>/<labels>lpc/<method>/<target>/seed<k>/``.
 
 config.yaml         the resolved settings
 environment.json    versions, device, git revision
@@ -27,7 +27,7 @@ def run_path(settings: Settings) -> Path:
         Path(settings.save_dir).expanduser()
         / settings.dataset
         / f"{settings.labels_per_class}lpc"
-        / settings.algorithm
+        / settings.method
         / settings.target_domain
         / f"seed{settings.seed}"
     )

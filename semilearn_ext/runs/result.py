@@ -31,7 +31,7 @@ def summarise(settings: Settings, metrics: Sequence[Mapping[str, Any]], scale: s
     return {
         "dataset": settings.dataset,
         "labels_per_class": settings.labels_per_class,
-        "algorithm": settings.algorithm,
+        "algorithm": settings.method,
         "target_domain": settings.target_domain,
         "seed": settings.seed,
         "iterations": metrics[-1]["iteration"],

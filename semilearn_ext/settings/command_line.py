@@ -9,7 +9,7 @@ from typing import Any
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.settings.load import COMMAND_LINE, load_settings
-from semilearn_ext.settings.methods import METHODS, methods_with
+from semilearn_ext.settings.methods import CHOICES, all_options, owners_of
 from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES, Settings
 
 _DESCRIPTION = """\
@@ -49,14 +49,21 @@ def build_parser() -> argparse.ArgumentParser:
             f"{about['help']} [{_shown(entry.default)}]",
             about["choices"],
         )
-    options = parser.add_argument_group("options: what each algorithm adds")
-    for name in sorted({name for method in METHODS.values() for name in method}):
-        owners = methods_with(name)
-        first = METHODS[owners[0]][name]
-        defaults = {_shown(METHODS[owner][name].default) for owner in owners}
+    options = parser.add_argument_group("options: what each algorithm and plug-in adds")
+    owned = all_options()
+    for name in _option_names():
+        owners = owners_of(name)
+        first = owned[owners[0]][name]
+        defaults = {_shown(owned[owner][name].default) for owner in owners}
         shown = defaults.pop() if len(defaults) == 1 else "by method"
-        _add_flag(options, name, type(first.default), f"{first.help} [{shown}] ({', '.join(owners)})", ())
+        _add_flag(
+            options, name, type(first.default), f"{first.help} [{shown}] ({', '.join(owners)})", CHOICES.get(name, ())
+        )
     return parser
+
+
+def _option_names() -> list[str]:
+    return sorted({name for options in all_options().values() for name in options})
 
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:
@@ -89,5 +96,5 @@ def _unknown_flag(word: str) -> str:
     if not word.startswith("-"):
         return f"{COMMAND_LINE}: {word!r} stands alone; flags are written --key value"
     name = word.lstrip("-").split("=")[0]
-    known = [*KEYS, *(option for method in METHODS.values() for option in method), "c"]
+    known = [*KEYS, *_option_names(), "c"]
     return f"{COMMAND_LINE}: {word}: no such setting{did_you_mean(name, known)} (all of them: train.py --help)"

@@ -6,6 +6,8 @@ itself; what it says itself wins over what they say.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +17,7 @@ import yaml
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.settings.convert import check_choice, check_minimum, convert
-from semilearn_ext.settings.methods import METHODS, methods_with, options_of
+from semilearn_ext.settings.methods import CHOICES, options_of, owners_of
 from semilearn_ext.settings.schema import KEYS, TYPES, Settings
 
 COMMAND_LINE = "command line"
@@ -72,12 +74,12 @@ def _parents(base: Any, path: Path) -> list[Path]:
 
 def resolve(raw: Mapping[str, Raw]) -> Settings:
     """Check names, types and ranges, fill in the defaults."""
-    named = raw.get("algorithm")
-    if named is not None:
-        algorithm = convert(named.value, str, named.where("algorithm"))
-        options = options_of(algorithm, named.where("algorithm"))
-    else:
-        options = METHODS[Settings.algorithm]
+    if "extend" in raw:
+        for file in convert(raw["extend"].value, TYPES["extend"], raw["extend"].where("extend")):
+            _import_file(Path(file).expanduser(), raw["extend"].where("extend"))
+    named = raw.get("algorithm", Raw(Settings.algorithm, "default"))
+    algorithm = convert(named.value, str, named.where("algorithm"))
+    options = options_of(algorithm, named.where("algorithm"))
     own: dict[str, Any] = {}
     chosen = {name: option.default for name, option in options.items()}
     for name, entry in raw.items():
@@ -89,14 +91,32 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
             own[name] = value
         elif name in options:
             chosen[name] = convert(entry.value, type(options[name].default), where)
+            check_choice(chosen[name], CHOICES.get(name, ()), where)
         else:
-            raise UserError(_unknown(name, where, own.get("algorithm") or Settings.algorithm, options))
+            raise UserError(_unknown(name, where, algorithm, options))
     origins = {name: entry.origin for name, entry in raw.items()}
     return Settings(**own, options=MappingProxyType(chosen), origins=MappingProxyType(origins))
 
 
+def _import_file(path: Path, where: str) -> None:
+    """Run a user's file once; what it registers is known from then on."""
+    name = f"semilearn_ext_user_{path.stem}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UserError(f"{where}: {path}: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UserError(f"{where}: {path}: {type(error).__name__}: {error}") from error
+
+
 def _unknown(name: str, where: str, algorithm: str, options: Iterable[str]) -> str:
-    others = methods_with(name)
+    others = owners_of(name)
     if others:
         return f"{where}: not an option of {algorithm}; it belongs to {', '.join(others)}"
     return f"{where}: no such setting{did_you_mean(name, [*KEYS, *options])} (all of them: train.py --help)"

@@ -49,6 +49,8 @@ class Settings:
     """One run, or (with ``target_domain: all``) one run a target, fully described."""
 
     algorithm: str = key("fixmatch", "method", "a USB algorithm, or one of ours")
+    variant: str = key("", "method", "a name for a variation of it, for folders and tables", scientific=False)
+    extend: tuple[str, ...] = key((), "method", "Python files with plug-ins of your own", scientific=False)
     ulb_loss_ratio: float = key(1.0, "method", "weight of the unlabelled loss", minimum=0)
     use_cat: bool = key(True, "method", "one forward pass a step for all views, where the algorithm allows it")
     ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0)
@@ -146,6 +148,11 @@ class Settings:
     """The algorithm's own options, all of them, by name."""
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """Where each setting that is not a default came from: a file's path or the command line."""
+
+    @property
+    def method(self) -> str:
+        """What folders and tables call it: the algorithm, and the variant if there is one."""
+        return f"{self.algorithm}_{self.variant}" if self.variant else self.algorithm
 
     def where(self, name: str) -> str:
         """``"file: name"`` for error messages."""

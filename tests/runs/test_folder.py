@@ -20,6 +20,12 @@ def test_the_path_says_what_the_run_is(tiny: Tiny) -> None:
     assert path.parts[-5:] == ("digits_mini", "5lpc", "freematch", "street", "seed3")
 
 
+def test_a_variant_has_a_folder_and_a_name_of_its_own(tiny: Tiny) -> None:
+    settings = tiny(p_cutoff=0.5, variant="low")
+    assert run_path(settings).parts[-3] == "fixmatch_low"
+    assert summarise(settings, records((0.5, 0.4)), "reduced")["algorithm"] == "fixmatch_low"
+
+
 def test_the_same_experiment_may_come_back(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())

@@ -118,7 +118,7 @@ def test_the_hash_knows_weights_by_content_not_by_path(tmp_path: Path) -> None:
     assert hash_with("a.pth", b"one") == hash_with("b.pth", b"one") != hash_with("c.pth", b"two")
 
 
-@pytest.mark.parametrize("file", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("file", sorted(CONFIG.rglob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_config_resolves(file: Path) -> None:
     assert load_settings(file, {}).target_domain == "all"
 

@@ -1,0 +1,28 @@
+"""An algorithm's name -> a class in USB's registry: the adapted base, with plug-ins where the name says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semilearn_ext.algorithms.adapt import adapt
+from semilearn_ext.algorithms.dash import PortableDash
+from semilearn_ext.engine.context import registry_name
+from semilearn_ext.settings.methods import parse_name
+from semilearn_ext.usb import ALGORITHMS
+
+_PORTED: dict[str, Any] = {"dash": PortableDash}
+
+
+def register(algorithm: str) -> None:
+    """Make ``algorithm`` known to USB, if it is not yet."""
+    key = registry_name(algorithm)
+    if key in ALGORITHMS:
+        return
+    method = parse_name(algorithm, "algorithm")
+    if not method.plugins:
+        ALGORITHMS[key] = adapt(algorithm, _PORTED.get(algorithm, ALGORITHMS[algorithm]))
+        return
+    register(method.base)
+    base = ALGORITHMS[registry_name(method.base)]
+    name = "".join([base.__name__, *(plugin.title() for plugin in method.plugins)])
+    ALGORITHMS[key] = type(name, (base,), {"plugin_names": method.plugins, "__doc__": base.__doc__})
