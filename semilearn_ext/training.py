@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +62,21 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
             logger.info(f"going on after iteration {state['iteration']}")
         elif hasattr(algorithm, "warmup"):
             algorithm.warmup()
-        with algorithm.listening():
+        with algorithm.listening(), disk_full_is_an_error(folder.path):
             algorithm.train()
         return Outcome(_finish(context, algorithm), was_finished=False)
     finally:
         _close(logger)
+
+
+@contextmanager
+def disk_full_is_an_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(f"{folder}: {error.strerror}; what was saved is kept; make room and run it again") from None
 
 
 def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> Any:
