@@ -31,4 +31,7 @@ def exit_code_of(main: Callable[[], None]) -> int:
     except Interrupted as stop:
         print(str(stop), file=sys.stderr)
         return 130
+    except KeyboardInterrupt:
+        print("interrupted; the same command starts from what was saved", file=sys.stderr)
+        return 130
     return 0

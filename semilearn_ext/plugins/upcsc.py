@@ -2,7 +2,8 @@
 
 Lee, Hwang and Kwak, "Unlocking the Potential of Unlabeled Data in Semi-Supervised Domain Generalization" (CVPR 2025),
 section Method. Every view that the base makes of an unlabelled image takes part; its confidences, pseudo label and
-whether it is confident are those of the weak view. No domain labels are used.
+whether it is confident are those of the weak view. No domain labels are used. With several processes each contrasts
+the images of its own share.
 """
 
 from __future__ import annotations
