@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -170,27 +169,28 @@ class PlainImages:
                 yield part, views.plain(self.data.store[self.positions[part]], self.data.view)
 
 
-def train_loaders(
-    data: SSDGData, names: Sequence[str], *, weak_pair: bool, rank: int, world: int, pin_memory: bool
-) -> dict[str, EpochLoader]:
+def batch_makers(
+    data: SSDGData, names: Sequence[str], *, weak_pair: bool = False, rank: int = 0, world: int = 1
+) -> dict[str, BatchMaker]:
     """``train_lb`` and, when the algorithm takes any unlabelled image, ``train_ulb``.
 
     Args:
         names: the parameters of the algorithm's ``train_step``.
         weak_pair: both unlabelled views are weak (MeanTeacher and its kin).
+        rank, world: this process among all of them.
     """
     settings = data.settings
     per_domain = settings.batch_size // len(data.sources)
-    streams: list[tuple[str, int, list[int], int, bool]] = [
-        ("train_lb", LABELLED, data.split.labelled, per_domain, False)
-    ]
+
+    def make(stream: int, positions: list[int], count: int, weak: bool) -> BatchMaker:
+        domains = data.by_domain(positions)
+        order = DomainBatches(
+            domains, count, data.steps_per_epoch, seed=settings.seed, stream=stream, rank=rank, world=world
+        )
+        return BatchMaker(data, order, positions, names, stream, weak_pair=weak)
+
+    makers = {"train_lb": make(LABELLED, data.split.labelled, per_domain, False)}
     if any(name.startswith("x_ulb") for name in names):
-        unlabelled = per_domain * settings.uratio
-        streams.append(("train_ulb", UNLABELLED, data.split.unlabelled, unlabelled, weak_pair))
-    loaders = {}
-    for key, stream, positions, count, weak in streams:
-        shares: dict[str, Any] = {"seed": settings.seed, "stream": stream, "rank": rank, "world": world}
-        batches = DomainBatches(data.by_domain(positions), count, data.steps_per_epoch, **shares)
-        maker = BatchMaker(data, batches, positions, names, stream, weak_pair=weak)
-        loaders[key] = EpochLoader(maker, data.total_steps, settings.num_workers, pin_memory)
-    return loaders
+        count = per_domain * settings.uratio
+        makers["train_ulb"] = make(UNLABELLED, data.split.unlabelled, count, weak_pair)
+    return makers

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import nn
 
-from semilearn_ext.data.loaders import EpochLoader, PlainImages, train_loaders
+from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, batch_makers
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_precision, place, to_device
@@ -84,7 +84,7 @@ class SSDGBase(AlgorithmBase):
 
     # --- what USB asks for when it builds an algorithm ------------------------------------------------------
 
-    def set_dataset(self) -> dict[str, Any]:
+    def set_dataset(self) -> dict[str, BatchMaker]:
         self._usb_names = frozenset(vars(self))
         data = self.context.data
         self.args.lb_dest_len = len(data.split.labelled)
@@ -99,22 +99,20 @@ class SSDGBase(AlgorithmBase):
             )
         }
         self.print_fn(f"{self.args.lb_dest_len} labelled and {self.args.ulb_dest_len} unlabelled images")
-        loaders = self._train_loaders()
-        return {**{name: loader.dataset for name, loader in loaders.items()}, "loaders": loaders}
-
-    def _train_loaders(self) -> dict[str, EpochLoader]:
-        return train_loaders(
-            self.context.data,
+        return batch_makers(
+            data,
             list(signature(self.train_step).parameters),
             weak_pair=self.traits.weak_pair,
             rank=self.context.processes.rank,
             world=self.context.processes.world,
-            pin_memory=self.device.type == "cuda",
         )
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
-        loaders: dict[str, EpochLoader] = self.dataset_dict.pop("loaders")
-        return loaders
+        on_gpu = self.device.type == "cuda"
+        return {
+            name: EpochLoader(maker, self.num_train_iter, self.settings.num_workers, pin_memory=on_gpu)
+            for name, maker in self.dataset_dict.items()
+        }
 
     def set_ema_model(self) -> None:
         """USB builds a second network here; averaged weights are kept in ``self.ema`` instead."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from semilearn_ext.data.loaders import EpochLoader, PlainImages, train_loaders
+from semilearn_ext.data.loaders import EpochLoader, PlainImages, batch_makers
 from semilearn_ext.data.ssdg import load_data
 from semilearn_ext.settings import Settings
 
@@ -16,7 +16,12 @@ FIXMATCH = ["x_lb", "y_lb", "x_ulb_w", "x_ulb_s"]
 
 
 def loaders(settings: Settings, names: list[str] = FIXMATCH, rank: int = 0, world: int = 1) -> dict[str, EpochLoader]:
-    return train_loaders(load_data(settings, world), names, weak_pair=False, rank=rank, world=world, pin_memory=False)
+    data = load_data(settings, world)
+    makers = batch_makers(data, names, rank=rank, world=world)
+    return {
+        name: EpochLoader(maker, data.total_steps, settings.num_workers, pin_memory=False)
+        for name, maker in makers.items()
+    }
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
