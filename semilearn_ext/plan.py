@@ -7,8 +7,10 @@ from semilearn_ext.data.ssdg import check, load_data
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
 from semilearn_ext.engine.optim import parameter_groups
 from semilearn_ext.nets import net_builder
+from semilearn_ext.plugins import attach
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, config_hash, with_values
+from semilearn_ext.settings.methods import parse_name
 
 
 def describe_plan(settings: Settings) -> str:
@@ -45,8 +47,10 @@ def describe_plan(settings: Settings) -> str:
 
 
 def _parameter_lines(settings: Settings, classes: int) -> list[str]:
+    net = net_builder(settings)(num_classes=classes)
+    attach(parse_name(settings.algorithm, "algorithm").plugins, settings.options, net, classes)
     lines = []
-    for group in parameter_groups(net_builder(settings)(num_classes=classes), settings):
+    for group in parameter_groups(net, settings):
         count = sum(parameter.numel() for parameter in group["params"])
         decay = "" if group["weight_decay"] else ", no weight decay"
         lines.append(f"  {group['name']:<14} {count:,} parameters, learning rate {group['lr']:g}{decay}")

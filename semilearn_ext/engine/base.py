@@ -18,7 +18,6 @@ from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import nn
 
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, batch_makers
 from semilearn_ext.engine import checkpoint
@@ -31,7 +30,7 @@ from semilearn_ext.engine.observing import ForgetHook, Observer, PluginHook
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
 from semilearn_ext.errors import UserError
-from semilearn_ext.plugins import PLUGINS
+from semilearn_ext.plugins import attach
 from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
 
 
@@ -128,19 +127,11 @@ class SSDGBase(AlgorithmBase):
         return optimizer, build_scheduler(optimizer, self.settings, data.steps_per_epoch, data.total_steps)
 
     def _add_plugins(self) -> None:
-        """Build the plug-ins; what they train lives in the model, where optimizer and checkpoints find it."""
-        self.plugins = {name: PLUGINS[name](self.settings.options) for name in self.plugin_names}
-        if not self.plugins:
-            return
-        if self.traits.projected_features and not self.settings.use_cat:
-            raise UserError(
-                f"{self.settings.where('use_cat')}: plug-ins on {self.settings.algorithm} need it to be true"
-            )
-        made = {name: p.modules(self.model.num_features, self.num_classes) for name, p in self.plugins.items()}
-        self.model.plugins = nn.ModuleDict({name: module for name, module in made.items() if module is not None})
-        for name, module in self.model.plugins.items():
-            self.plugins[name].module = module
-        self.observer = Observer(self)
+        self.plugins = attach(self.plugin_names, self.settings.options, self.model, self.num_classes)
+        if self.plugins and self.traits.projected_features and not self.settings.use_cat:
+            raise UserError(f"{self.settings.where('use_cat')}: plug-ins on this algorithm need it to be true")
+        if self.plugins:
+            self.observer = Observer(self)
 
     def set_hooks(self) -> None:
         for name, plugin in self.plugins.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,3 +80,14 @@ def register(name: str, options: Mapping[str, Option] | None = None) -> Any:
         return cls
 
     return add
+
+
+def attach(names: Sequence[str], options: Mapping[str, Any], model: Any, num_classes: int) -> dict[str, Plugin]:
+    """Build plug-ins by name. What they train becomes ``model.plugins``, where optimizer and checkpoints find it."""
+    plugins = {name: PLUGINS[name](options) for name in names}
+    made = {name: plugin.modules(model.num_features, num_classes) for name, plugin in plugins.items()}
+    if plugins:
+        model.plugins = nn.ModuleDict({name: module for name, module in made.items() if module is not None})
+    for name, module in made.items():
+        plugins[name].module = module
+    return plugins
