@@ -1,4 +1,4 @@
-"""Plain, weak and strong views of whole batches of uint8 images, without a loop over images.
+"""Plain, weak and strong views of whole batches of uint8 images.
 
 The views are those of FixMatch (Sohn et al., NeurIPS 2020) as the SSDG benchmark (Zhou et al.,
 StyleMatch, IJCV 2023) sets them:
@@ -18,6 +18,7 @@ normalised, where the benchmark fills with black.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -28,6 +29,8 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 ENLARGEMENT = 1.125
 OPERATIONS_PER_IMAGE = 2
+# So many float32 stay in a core's cache from one pass over them to the next.
+CACHED_VALUES = 2**18
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,11 @@ def plain(images: Tensor, spec: ViewSpec) -> Tensor:
 def weak(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
     """The weak view: translated by up to a ninth of the enlarged side, and flipped."""
     enlarge, down, right, flip = _uniform(rng, 4, len(images))
-    resized = _resize(_checked(images), spec.size)
-    shifted = _enlarge_and_crop(resized, enlarge < 0.5, down, right)
-    return _normalise(_flip(shifted, flip < 0.5) if spec.flip else shifted, spec)
+    view = _own(_resize(_checked(images), spec.size), images)
+    _enlarge_and_crop(view, enlarge < 0.5, down, right)
+    if spec.flip:
+        _flip(view, flip < 0.5)
+    return _normalise(view, spec)
 
 
 def strong(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
@@ -60,12 +65,13 @@ def strong(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
     operations = torch.randint(len(randaugment.Operation), shape, generator=rng)
     values = randaugment.magnitudes(operations, _uniform(rng, *shape))
     flip, down, right = _uniform(rng, 3, len(images))
-    augmented = _resize(_checked(images), spec.size)
+    view = _resize(_checked(images), spec.size)
     if spec.flip:
-        augmented = _flip(augmented, flip < 0.5)
+        view = _own(view, images)
+        _flip(view, flip < 0.5)
     for operation, value in zip(operations, values, strict=True):
-        augmented = randaugment.apply(augmented, operation, value)
-    return _cut_out(_normalise(augmented, spec), spec.cutout, down, right)
+        view = randaugment.apply(view, operation, value)
+    return _cut_out(_normalise(view, spec), spec.cutout, down, right)
 
 
 def denormalise(views: Tensor, spec: ViewSpec) -> Tensor:
@@ -89,24 +95,29 @@ def _resize(images: Tensor, size: int) -> Tensor:
     """Antialiased bilinear, as Pillow's; the aspect ratio is not kept."""
     if images.shape[-2:] == (size, size):
         return images
-    on_cpu = images.device.type == "cpu"
-    # Only the CPU has a uint8 kernel, several times faster than the float one.
-    source = images if on_cpu else images.float()
-    resized = functional.interpolate(source, size=(size, size), mode="bilinear", antialias=True)
-    return (resized if on_cpu else resized.round_().clamp_(0, 255).to(torch.uint8)).contiguous()
+    if images.device.type != "cpu":
+        resized = functional.interpolate(images.float(), size=(size, size), mode="bilinear", antialias=True)
+        return resized.round_().clamp_(0, 255).to(torch.uint8)
+    # The CPU has a uint8 kernel, several times faster than the float one, for pixels whose channels lie together.
+    together = torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
+    return functional.interpolate(together, size=(size, size), mode="bilinear", antialias=True).contiguous()
 
 
-def _enlarge_and_crop(images: Tensor, chosen: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Enlarge the chosen images (N,) and crop each at its own place, down and right (N,) from [0, 1)."""
-    size = images.shape[-1]
+def _own(view: Tensor, images: Tensor) -> Tensor:
+    """A view that may be changed in place without changing the images it may still be."""
+    return view.clone() if view.data_ptr() == images.data_ptr() else view
+
+
+def _enlarge_and_crop(view: Tensor, chosen: Tensor, down: Tensor, right: Tensor) -> None:
+    """Enlarge the chosen images (N,) and crop each at its own place, down and right (N,) from [0, 1), in place."""
+    size = view.shape[-1]
     margin = round(ENLARGEMENT * size) - size
-    where = chosen.nonzero().flatten()
-    if not len(where) or not margin:
-        return images
-    enlarged = _resize(images.index_select(0, where.to(images.device)), size + margin)
-    # Rounding, the benchmark's choice, makes the two extreme places half as likely as the others.
-    top, left = (down[where] * margin).round().long(), (right[where] * margin).round().long()
-    return _replace(images, where, _crop(enlarged, top, left, size))
+    where = np.flatnonzero(chosen)
+    if len(where) and margin:
+        enlarged = _resize(randaugment.pick(view, where), size + margin)
+        # Rounding, the benchmark's choice, makes the two extreme places half as likely as the others.
+        top, left = ((place[where] * margin).round().long() for place in (down, right))
+        randaugment.put(view, where, _crop(enlarged, top, left, size))
 
 
 def _crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
@@ -125,34 +136,40 @@ def _crop(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
     return windows.index_select(0, starts.to(images.device))
 
 
-def _flip(images: Tensor, chosen: Tensor) -> Tensor:
-    where = chosen.nonzero().flatten()
-    return _replace(images, where, images.index_select(0, where.to(images.device)).flip(-1))
-
-
-def _replace(images: Tensor, where: Tensor, replacements: Tensor) -> Tensor:
-    """As ``images.index_copy(0, where, replacements)``, but image by image instead of byte by byte."""
-    source = torch.arange(len(images))
-    source[where] = torch.arange(len(images), len(images) + len(where))
-    return torch.cat([images, replacements]).index_select(0, source.to(images.device))
+def _flip(view: Tensor, chosen: Tensor) -> None:
+    where = np.flatnonzero(chosen)
+    randaugment.put(view, where, randaugment.pick(view, where).flip(-1))
 
 
 def _cut_out(views: Tensor, side: int, down: Tensor, right: Tensor) -> Tensor:
     """Fill a square of every view with the mean colour, in place; down and right (N,) place its centre."""
     size = views.shape[-1]
-    steps = torch.arange(side) - side // 2
-    # The centre lies inside, so clamping repeats pixels of the square and never leaves it.
-    rows, columns = (
-        ((place * size).long().view(-1, 1) + steps).clamp_(0, size - 1).to(views.device) for place in (down, right)
-    )
-    pixels = (rows.unsqueeze(2) * size + columns.unsqueeze(1)).flatten(1)
-    views.flatten(2).scatter_(2, pixels.unsqueeze(1).expand(-1, views.shape[1], -1), 0.0)
+    corners = ((torch.stack([down, right], 1) * size).long() - side // 2).tolist()
+    # Few pixels each: by numpy this takes less than any indexing of all squares at once.
+    canvas = views.numpy() if views.device.type == "cpu" else views
+    for view, (top, left) in zip(canvas, corners, strict=True):
+        view[:, max(top, 0) : top + side, max(left, 0) : left + side] = 0.0
     return views
 
 
 def _normalise(images: Tensor, spec: ViewSpec) -> Tensor:
     mean, std = _per_channel(spec.mean, images), _per_channel(spec.std, images)
-    return images.float().mul_(1 / (255 * std)).sub_(mean / std)
+    scale, shift = 1 / (255 * std), mean / std
+    views, few = _new_floats(images), max(1, CACHED_VALUES // images.shape[1:].numel())
+    for view, image in zip(views.split(few), images.split(few), strict=True):
+        view.copy_(image).mul_(scale).sub_(shift)
+    return views
+
+
+def _new_floats(images: Tensor) -> Tensor:
+    """Uninitialised, of the shape and on the device of the images.
+
+    On the CPU from numpy, which asks the system for huge pages: a batch of torch's own memory is thousands of
+    small ones, and having them mapped takes longer than all the arithmetic.
+    """
+    if images.device.type == "cpu":
+        return torch.from_numpy(np.empty(images.shape, np.float32))
+    return torch.empty_like(images, dtype=torch.float32)
 
 
 def _per_channel(numbers: tuple[float, float, float], images: Tensor) -> Tensor:

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
 
+from semilearn_ext.bench.data import PILLOW, pillow_strong, pillow_weak
 from semilearn_ext.data import randaugment, views
 from semilearn_ext.data.randaugment import RANGES, Operation
 from semilearn_ext.data.views import ViewSpec, denormalise, plain, strong, weak
 
 PACS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "pacs" / "images"
-NEAREST = Image.Resampling.NEAREST
 GEOMETRIC = [
     Operation.ROTATE,
     Operation.SHEAR_X,
@@ -36,48 +36,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def affine(picture: Image.Image, *coefficients: float) -> Image.Image:
-    return picture.transform(picture.size, Image.Transform.AFFINE, coefficients, NEAREST)
+def shrunk(picture: Image.Image, size: int) -> Image.Image:
+    return picture.resize((size, size), Image.Resampling.BILINEAR)
 
 
-PILLOW = {
-    Operation.AUTOCONTRAST: lambda p, v: ImageOps.autocontrast(p),
-    Operation.BRIGHTNESS: lambda p, v: ImageEnhance.Brightness(p).enhance(v),
-    Operation.COLOR: lambda p, v: ImageEnhance.Color(p).enhance(v),
-    Operation.CONTRAST: lambda p, v: ImageEnhance.Contrast(p).enhance(v),
-    Operation.EQUALIZE: lambda p, v: ImageOps.equalize(p),
-    Operation.IDENTITY: lambda p, v: p,
-    Operation.POSTERIZE: lambda p, v: ImageOps.posterize(p, int(v)),
-    Operation.ROTATE: lambda p, v: p.rotate(v),
-    Operation.SHARPNESS: lambda p, v: ImageEnhance.Sharpness(p).enhance(v),
-    Operation.SHEAR_X: lambda p, v: affine(p, 1, v, 0, 0, 1, 0),
-    Operation.SHEAR_Y: lambda p, v: affine(p, 1, 0, 0, v, 1, 0),
-    Operation.SOLARIZE: lambda p, v: ImageOps.solarize(p, v),
-    Operation.TRANSLATE_X: lambda p, v: affine(p, 1, 0, v * p.size[0], 0, 1, 0),
-    Operation.TRANSLATE_Y: lambda p, v: affine(p, 1, 0, 0, 0, 1, v * p.size[1]),
-}
-
-
-def pillow_weak(picture: Image.Image, size: int, rng: random.Random) -> Image.Image:
-    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-    if rng.random() < 0.5:
-        large = round(1.125 * size)
-        left, top = (round(rng.uniform(0, large - size)) for _ in range(2))
-        picture = picture.resize((large, large), Image.Resampling.BILINEAR)
-        picture = picture.crop((left, top, left + size, top + size))
-    return ImageOps.mirror(picture) if rng.random() < 0.5 else picture
-
-
-def pillow_strong(picture: Image.Image, size: int, rng: random.Random, cutout: int) -> Image.Image:
-    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-    if rng.random() < 0.5:
-        picture = ImageOps.mirror(picture)
-    for operation in rng.choices(list(Operation), k=2):
-        picture = PILLOW[operation](picture, rng.uniform(*RANGES[operation]))
-    left, top = (rng.randrange(size) - cutout // 2 for _ in range(2))
-    mean = tuple(round(255 * level) for level in views.IMAGENET_MEAN)
+def cut_out(picture: Image.Image, side: int, rng: random.Random) -> Image.Image:
+    left, top = (rng.randrange(picture.size[0]) - side // 2 for _ in range(2))
     picture = picture.copy()
-    picture.paste(mean, (left, top, left + cutout, top + cutout))
+    mean = tuple(round(255 * level) for level in views.IMAGENET_MEAN)
+    picture.paste(mean, (left, top, left + side, top + side))
     return picture
 
 
@@ -378,10 +345,12 @@ def test_views_of_pacs_have_the_moments_of_pillows(pacs_pictures: list[Image.Ima
     images = torch.stack([to_tensor(picture) for picture in pacs_pictures])
     rng, generator = random.Random(1), seeded(1)
     if kind == "weak":
-        expected = [pillow_weak(picture, size, rng) for picture in pacs_pictures]
+        expected = [pillow_weak(shrunk(picture, size), rng) for picture in pacs_pictures]
         given = [weak(images, spec, generator)]
     else:
-        expected = [pillow_strong(p, size, rng, spec.cutout) for p in pacs_pictures * rounds]
+        expected = [
+            cut_out(pillow_strong(shrunk(picture, size), rng), spec.cutout, rng) for picture in pacs_pictures * rounds
+        ]
         given = [strong(images, spec, generator) for _ in range(rounds)]
     ours = moments(denormalise(torch.cat(given), spec))
     assert ours.tolist() == pytest.approx(

@@ -1,0 +1,20 @@
+"""The comparison of pipelines runs and reports; its numbers are for people, not for a test on a busy machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semilearn_ext.bench import data
+
+
+def test_both_pipelines_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "ROUNDS", 2)
+    (tmp_path / "photo" / "dog").mkdir(parents=True)
+    for number in range(5):
+        noise = np.random.default_rng(number).integers(0, 256, (40, 30, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "photo" / "dog" / f"{number}.png")
+    report = data.main(tmp_path, images=4, size=24)
+    assert "4 images at 24 px" in report
+    assert "goal: at least 4x" in report
