@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from semilearn_ext.data import digits_mini
+from semilearn_ext.data import digits_looks, digits_mini
 from semilearn_ext.data.digits_mini import DOMAINS, FONTS, HANDWRITTEN, DomainImages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def normalised_glyphs() -> np.ndarray:
     """(font, digit, pixel): each glyph stretched to one box, centred, of unit length."""
     boxes = np.array(
         [
-            [np.asarray(digits_mini.glyph(font, digit).resize((24, 32), Image.Resampling.BOX)) for digit in range(10)]
+            [np.asarray(digits_looks.glyph(font, digit).resize((24, 32), Image.Resampling.BOX)) for digit in range(10)]
             for font in FONTS
         ],
         dtype=np.float64,
@@ -224,7 +224,7 @@ def test_cache_name_tells_what_made_it(tmp_path: Path, monkeypatch: pytest.Monke
     name = digits_mini.cache_file(tmp_path).name
     for library in ("numpy", "scikit-learn", "matplotlib", "Pillow"):
         assert f"{library}-{digits_mini.version(library)}" in name
-    monkeypatch.setattr(digits_mini, "PEN", digits_mini.PenLook(ink=(0.5, 0.6)))
+    monkeypatch.setattr(digits_mini, "PEN", digits_looks.PenLook(ink=(0.5, 0.6)))
     other_look = digits_mini.cache_file(tmp_path).name
     monkeypatch.setattr(digits_mini, "VERSION", digits_mini.VERSION + 1)
     assert len({name, other_look, digits_mini.cache_file(tmp_path).name}) == 3
