@@ -1,0 +1,14 @@
+"""The step benchmark runs and its parts add up. What it measures is not asserted: a timing is no test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semilearn_ext.bench.step import measure
+from semilearn_ext.settings import Settings
+
+
+def test_the_parts_are_within_the_whole(tiny: Callable[..., Settings]) -> None:
+    times = measure(tiny(algorithm="fixmatch_upcsc", num_train_iter=4))
+    assert min(times.whole, times.forward, times.update, times.plugins, times.usb_ema) > 0
+    assert times.overhead < 1
