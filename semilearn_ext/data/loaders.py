@@ -97,20 +97,35 @@ def _rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
     return turned[quarters, torch.arange(len(images))]
 
 
+class Positions:
+    """Where a run is: (epoch, step) of every batch from there to the end of the epoch or of the run."""
+
+    def __init__(self, steps: int, total_steps: int) -> None:
+        self.steps, self.total_steps = steps, total_steps
+        self.iteration = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch = self.iteration // self.steps
+        end = min((epoch + 1) * self.steps, self.total_steps)
+        return ((epoch, iteration % self.steps) for iteration in range(self.iteration, end))
+
+    def __len__(self) -> int:
+        return self.steps
+
+
 class EpochLoader:
     """The batches of one epoch after the other, from any position: what USB iterates over."""
 
     def __init__(self, maker: BatchMaker, total_steps: int, workers: int, pin_memory: bool) -> None:
         self.dataset = maker
         self.steps = maker.batches.steps
-        self.total_steps = total_steps
-        self.position = 0
+        self.positions = Positions(self.steps, total_steps)
         self._loader: DataLoader[Batch] | None = None
         if workers:
             self._loader = DataLoader(
                 maker,
                 batch_size=None,
-                sampler=_Positions(self),
+                sampler=self.positions,
                 num_workers=workers,
                 pin_memory=pin_memory,
                 persistent_workers=True,
@@ -118,13 +133,7 @@ class EpochLoader:
 
     def seek(self, iteration: int) -> None:
         """The next batch is that of ``iteration``, counted over the whole run."""
-        self.position = iteration
-
-    def remaining(self) -> Iterator[tuple[int, int]]:
-        """(epoch, step) from the position to the end of its epoch or of the run."""
-        epoch = self.position // self.steps
-        end = min((epoch + 1) * self.steps, self.total_steps)
-        return ((epoch, iteration % self.steps) for iteration in range(self.position, end))
+        self.positions.iteration = iteration
 
     def __len__(self) -> int:
         return self.steps
@@ -133,20 +142,7 @@ class EpochLoader:
         if self._loader is not None:
             yield from self._loader
         else:
-            yield from (self.dataset[at] for at in self.remaining())
-
-
-class _Positions:
-    """The sampler view of an EpochLoader: DataLoader asks it anew for every epoch."""
-
-    def __init__(self, loader: EpochLoader) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return self.loader.remaining()
-
-    def __len__(self) -> int:
-        return self.loader.steps
+            yield from (self.dataset[at] for at in self.positions)
 
 
 class PlainImages:
