@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from semilearn_ext.data import catalog
 from semilearn_ext.data.ssdg import check, load_data
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
@@ -57,5 +59,5 @@ def _parameter_lines(settings: Settings, classes: int) -> list[str]:
     return lines
 
 
-def _shown(options: object) -> str:
-    return ", ".join(f"{name} {value}" for name, value in dict(options).items()) or "no options"  # type: ignore[call-overload]
+def _shown(options: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items()) or "no options"
