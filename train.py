@@ -8,6 +8,7 @@ from typing import Any
 from semilearn_ext.errors import exit_code_of
 from semilearn_ext.settings import Settings, with_values
 from semilearn_ext.settings.command_line import parse
+from semilearn_ext.settings.domains import targets_of
 
 
 def main() -> None:
@@ -20,9 +21,7 @@ def main() -> None:
         print(describe_plan(settings))
         return
 
-    from semilearn_ext.data.ssdg import check
-
-    report([train_one(settings, target) for target in check(settings)])
+    report([train_one(settings, target) for target in targets_of(settings)])
 
 
 def train_one(settings: Settings, target: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: write beside the target, flush to disk, rename."""
+"""Files that are either whole or not there: write beside the target, flush to disk, rename. And folders, listed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+
+from semilearn_ext.errors import UserError
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -39,3 +41,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n")
+
+
+def subfolders(path: Path) -> list[str]:
+    """Names of the visible folders in ``path``, sorted."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from semilearn_ext.algorithms import requirements
 from semilearn_ext.data import catalog
-from semilearn_ext.data.ssdg import check, load_data
+from semilearn_ext.data.ssdg import load_data
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
 from semilearn_ext.engine.optim import parameter_groups
 from semilearn_ext.nets import net_builder
-from semilearn_ext.plugins import attach
+from semilearn_ext.plugins import Scene, attach
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, config_hash, with_values
+from semilearn_ext.settings.domains import domains_of, targets_of
 from semilearn_ext.settings.methods import parse_name
 
 
 def describe_plan(settings: Settings) -> str:
     """Data, targets, length, images a step, parameters and learning rates, device, folders."""
     benchmark = catalog.get_benchmark(settings)
-    runs = [with_values(settings, target_domain=target) for target in check(settings)]
+    runs = [with_values(settings, target_domain=target) for target in targets_of(settings)]
     data = [load_data(run) for run in runs]
+    for run, one in zip(runs, data, strict=True):
+        requirements.check(run, one)
     first, device = data[0], choose_device(settings)
     precision = choose_precision(settings, device).dtype
     unlabelled = settings.batch_size * settings.uratio
     lines = [
         f"algorithm   {settings.algorithm} ({_shown(settings.options)})",
-        f"data        {benchmark.name}: {len(benchmark.domains(settings))} domains, {len(first.classes)} classes, "
+        f"data        {benchmark.name}: {len(domains_of(settings))} domains, {len(first.classes)} classes, "
         f"{settings.labels_per_class} labels a class and source domain; scale: {first.scale}",
         f"a step      {settings.batch_size} labelled + {unlabelled} unlabelled images, "
         f"{settings.batch_size // len(first.sources)} + {unlabelled // len(first.sources)} from each domain, "
         f"{settings.img_size}x{settings.img_size} pixels",
         f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}",
-        *_parameter_lines(settings, len(first.classes)),
+        *_parameter_lines(settings, len(first.classes), len(first.sources)),
         f"schedule    {settings.lr_schedule}, stepped every {settings.lr_step}; {settings.optim}, "
         f"weight decay {settings.weight_decay:g}",
         f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}",
@@ -48,9 +53,10 @@ def describe_plan(settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def _parameter_lines(settings: Settings, classes: int) -> list[str]:
-    net = net_builder(settings)(num_classes=classes)
-    attach(parse_name(settings.algorithm, "algorithm").plugins, settings.options, net, classes)
+def _parameter_lines(settings: Settings, classes: int, domains: int) -> list[str]:
+    net: Any = net_builder(settings)(num_classes=classes)
+    scene = Scene(net.num_features, classes, domains)
+    attach(parse_name(settings.algorithm, "algorithm").plugins, settings.options, net, scene)
     lines = []
     for group in parameter_groups(net, settings):
         count = sum(parameter.numel() for parameter in group["params"])

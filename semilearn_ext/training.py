@@ -7,7 +7,7 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from semilearn_ext.algorithms import register
+from semilearn_ext.algorithms import register, requirements
 from semilearn_ext.engine import checkpoint, device, processes
 from semilearn_ext.engine.context import RunContext, make_context, usb_args
 from semilearn_ext.engine.processes import Processes
@@ -23,6 +23,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.nets import net_builder
 from semilearn_ext.runs import environment
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.lock import hold
 from semilearn_ext.runs.result import summarise
 from semilearn_ext.settings import Settings
 from semilearn_ext.usb import TBLog, get_algorithm
@@ -45,8 +46,19 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
     if folder.is_finished and not settings.overwrite:
         return Outcome(folder.read_result(), was_finished=True)
     context = make_context(settings, folder=folder, processes=group)
+    requirements.check(settings, context.data)
     builder = net_builder(settings)
     # Nothing is written before what can be wrong with the data and the weights has been found out.
+    with hold(folder.path) if group.is_main else nullcontext():
+        # Somebody else may have finished it while the data were read.
+        if any(group.gather(group.is_main and folder.is_finished and not settings.overwrite)):
+            return Outcome(folder.read_result(), was_finished=True)
+        return Outcome(_train(context, builder), was_finished=False)
+
+
+def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
+    settings, group, folder = context.settings, context.processes, context.folder
+    assert folder is not None
     if group.is_main:
         folder.claim(settings)
     group.wait()
@@ -64,7 +76,7 @@ def run(settings: Settings, group: Processes | None = None) -> Outcome:
             algorithm.warmup()
         with algorithm.listening(), disk_full_is_an_error(folder.path):
             algorithm.train()
-        return Outcome(_finish(context, algorithm), was_finished=False)
+        return _finish(context, algorithm)
     finally:
         _close(logger)
 
@@ -82,7 +94,7 @@ def disk_full_is_an_error(folder: Path) -> Iterator[None]:
 def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> Any:
     """The algorithm, through USB's own registry, with every random number generator seeded before."""
     settings = context.settings
-    register(settings.algorithm)
+    register(settings.algorithm, settings.step)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)

@@ -11,6 +11,7 @@ with warnings.catch_warnings():
     from semilearn.algorithms import get_algorithm
     from semilearn.algorithms.dash.dash import Dash
     from semilearn.algorithms.dash.utils import DashThresholdingHook
+    from semilearn.algorithms.fixmatch.fixmatch import FixMatch
     from semilearn.core import AlgorithmBase
     from semilearn.core.hooks import AimHook, EMAHook, Hook, ParamUpdateHook, WANDBHook
     from semilearn.core.utils import ALGORITHMS, EMA, TBLog
@@ -23,6 +24,7 @@ __all__ = [
     "Dash",
     "DashThresholdingHook",
     "EMAHook",
+    "FixMatch",
     "Hook",
     "ParamUpdateHook",
     "TBLog",

@@ -13,6 +13,8 @@ from semilearn_ext.engine.cuda_calls import CudaMeans
 from semilearn_ext.usb import AlgorithmBase
 
 TRAITS: dict[str, Traits] = {
+    "fixmatch": Traits(one_call=True),
+    "freematch": Traits(one_call=True),
     "comatch": Traits(cuda_calls=True, projected_features=True),
     "meanteacher": Traits(weak_pair=True, teacher=True),
     "mixmatch": Traits(weak_pair=True),

@@ -73,6 +73,12 @@ def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
     return {path: why for path, why in zip(paths, reasons, strict=True) if why is not None}
 
 
+def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool:
+    """Whether :func:`open_cache` would find everything made already."""
+    content = _read_index(folder / f"index-{_stat_key(root, sorted(names))}.json")
+    return content is not None and (folder / f"images-{content}-{size}px.npy").exists()
+
+
 def open_cache(
     root: Path, names: Sequence[str], size: int, folder: Path, progress: bool = True
 ) -> tuple[CachedImages, dict[str, str]]:

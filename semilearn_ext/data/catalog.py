@@ -1,6 +1,7 @@
-"""The benchmarks: which domains and classes each has, what the paper trained on it, and where its images are.
+"""The benchmarks: what the paper trained on each, and where its images are.
 
-A new benchmark is one small class here and a line in ``BENCHMARKS``.
+A new benchmark is one small class here, a line in ``BENCHMARKS`` and a line in
+:data:`semilearn_ext.settings.domains.DOMAINS`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any, Protocol
 import torch
 
 from semilearn_ext.data import digits_mini, trees
-from semilearn_ext.data.cache import DecodedImages, find_bad, open_cache
+from semilearn_ext.data.cache import DecodedImages, find_bad, is_cached, open_cache
 from semilearn_ext.data.splits import Item
 from semilearn_ext.data.views import IMAGENET_MEAN, IMAGENET_STD
-from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import DOMAINS, domains_of
+from semilearn_ext.settings.methods import LABELLED_ONLY, parse_name
 
 
 class ImageStore(Protocol):
@@ -49,8 +52,6 @@ class Benchmark(Protocol):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
-    def domains(self, settings: Settings) -> Sequence[str]: ...
-
     def load(self, settings: Settings) -> Loaded: ...
 
 
@@ -61,9 +62,6 @@ class DigitsMini:
     paper: Mapping[str, Any] | None = None
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
-
-    def domains(self, settings: Settings) -> Sequence[str]:
-        return digits_mini.DOMAINS
 
     def load(self, settings: Settings) -> Loaded:
         made = digits_mini.load(Path(settings.cache_dir).expanduser())
@@ -100,9 +98,6 @@ class OnDisk:
     mean = IMAGENET_MEAN
     std = IMAGENET_STD
 
-    def domains(self, settings: Settings) -> Sequence[str]:
-        return self.names
-
     def load(self, settings: Settings) -> Loaded:
         return load_images(self.tree(Path(settings.data_dir).expanduser()), settings)
 
@@ -134,7 +129,7 @@ class OnDisk:
 
 class Pacs(OnDisk):
     name = "pacs"
-    names = ("art_painting", "cartoon", "photo", "sketch")
+    names = DOMAINS["pacs"]
     class_count = 7
     folders = ("pacs", "PACS", "pacs_data")
     counts: Mapping[str, int] = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
@@ -170,7 +165,7 @@ class Pacs(OnDisk):
 
 class OfficeHome(OnDisk):
     name = "office_home"
-    names = ("art", "clipart", "product", "real_world")
+    names = DOMAINS["office_home"]
     class_count = 65
     folders = ("office_home_dg", "office_home", "OfficeHomeDataset", "OfficeHomeDataset_10072016")
     counts: Mapping[str, int] = {"art": 2427, "clipart": 4365, "product": 4439, "real_world": 4357}
@@ -186,7 +181,7 @@ class OfficeHome(OnDisk):
 
 class DigitsDG(OnDisk):
     name = "digits_dg"
-    names = ("mnist", "mnist_m", "svhn", "syn")
+    names = DOMAINS["digits_dg"]
     class_count = 10
     folders = ("digits_dg", "DigitsDG", "digits-dg")
     counts: Mapping[str, int] = dict.fromkeys(names, 6000)
@@ -202,7 +197,7 @@ class MiniDomainNet(OnDisk):
     """miniDomainNet: 126 classes of DomainNet. The paper's appendix says 345; its code and label counts say 126."""
 
     name = "mini_domainnet"
-    names = ("clipart", "painting", "real", "sketch")
+    names = DOMAINS["mini_domainnet"]
     class_count = 126
     folders = ("domainnet", "DomainNet", "mini_domainnet")
     counts: Mapping[str, int] = {"clipart": 18703, "painting": 31202, "real": 65609, "sketch": 24492}
@@ -235,18 +230,6 @@ class Folder:
     mean = IMAGENET_MEAN
     std = IMAGENET_STD
 
-    def domains(self, settings: Settings) -> Sequence[str]:
-        root = Path(settings.data_dir).expanduser()
-        if not root.is_dir():
-            raise UserError(f"{settings.where('data_dir')}: {root}: no such folder; expected <domain>/<class>/* in it")
-        names = trees.subfolders(root)
-        if len(names) < 2:
-            raise UserError(
-                f"{settings.where('data_dir')}: {root}: expected a folder for each of two or more domains, "
-                f"found {', '.join(names) or 'none'}"
-            )
-        return names
-
     def load(self, settings: Settings) -> Loaded:
         return load_images(self.tree(Path(settings.data_dir).expanduser()), settings)
 
@@ -255,16 +238,21 @@ class Folder:
 
 
 def load_images(tree: trees.Tree, settings: Settings) -> Loaded:
-    """Pixels for a tree of files: cached or decoded as they are asked for. Broken images end it, or are left out."""
+    """Pixels for a tree of files: cached or decoded as they are asked for. Broken images end it, or are left out.
+
+    A method that uses no unlabelled image decodes none to build a cache, and takes one that is there.
+    """
     names = [item.name for item in tree.items]
+    folder = Path(settings.cache_dir).expanduser() / "images"
+    labelled_only = parse_name(settings.algorithm, settings.where("algorithm")).base in LABELLED_ONLY
+    decodes = settings.cache == "none" or (labelled_only and not is_cached(tree.root, names, settings.img_size, folder))
     store: ImageStore
-    if settings.cache == "none":
+    if decodes:
         bad: dict[str, str] = {}
         if settings.on_bad_image == "skip":
             found = find_bad([tree.root / name for name in names], settings.progress)
             bad = {name: found[tree.root / name] for name in names if tree.root / name in found}
     else:
-        folder = Path(settings.cache_dir).expanduser() / "images"
         cached, bad = open_cache(tree.root, names, settings.img_size, folder, settings.progress)
     if bad and settings.on_bad_image == "error":
         name, reason = next(iter(bad.items()))
@@ -274,7 +262,7 @@ def load_images(tree: trees.Tree, settings: Settings) -> Loaded:
             f"--on_bad_image skip"
         )
     kept = trees.without(tree, bad)
-    if settings.cache == "none":
+    if decodes:
         store = DecodedImages([tree.root / item.name for item in kept.items], settings.img_size)
     else:
         cached.rows = cached.rows[[position for position, name in enumerate(names) if name not in bad]]
@@ -293,37 +281,9 @@ BENCHMARKS: dict[str, Callable[[], Benchmark]] = {
 
 
 def get_benchmark(settings: Settings) -> Benchmark:
-    if settings.dataset not in BENCHMARKS:
-        hint = did_you_mean(settings.dataset, BENCHMARKS) or f" (known: {', '.join(BENCHMARKS)})"
-        raise UserError(f"{settings.where('dataset')}: {settings.dataset!r} is not a known benchmark{hint}")
+    """The benchmark that ``settings`` name; an unknown one is refused."""
+    domains_of(settings)
     return BENCHMARKS[settings.dataset]()
-
-
-def targets_of(settings: Settings) -> list[str]:
-    """The domains to leave out, one run each. Unknown or contradictory domains are refused."""
-    benchmark = get_benchmark(settings)
-    domains = list(benchmark.domains(settings))
-    named = [("source_domains", name) for name in settings.source_domains]
-    if settings.target_domain != "all":
-        named.append(("target_domain", settings.target_domain))
-    for key, name in named:
-        if name not in domains:
-            hint = did_you_mean(name, [*domains, "all"])
-            raise UserError(
-                f"{settings.where(key)}: {name!r} is not a domain of {benchmark.name} ({', '.join(domains)}){hint}"
-            )
-    if settings.target_domain in settings.source_domains:
-        raise UserError(
-            f"{settings.where('source_domains')}: {settings.target_domain!r} is the target and cannot be a source"
-        )
-    return domains if settings.target_domain == "all" else [settings.target_domain]
-
-
-def sources(settings: Settings, target: str) -> list[str]:
-    """The domains to train on when ``target`` is left out, in the benchmark's order."""
-    domains = get_benchmark(settings).domains(settings)
-    wanted = settings.source_domains or domains
-    return [name for name in domains if name in wanted and name != target]
 
 
 def scale_of(settings: Settings, benchmark: Benchmark) -> str:

@@ -38,10 +38,11 @@ from semilearn_ext.data.digits_looks import (
     draw_texture,
     to_bytes,
 )
+from semilearn_ext.settings.domains import DOMAINS as BY_BENCHMARK
 
 VERSION = 1
 CLASSES: tuple[str, ...] = tuple(str(digit) for digit in range(10))
-DOMAINS: tuple[str, ...] = ("pen", "texture", "street", "print")
+DOMAINS: tuple[str, ...] = BY_BENCHMARK["digits_mini"]
 HANDWRITTEN: tuple[str, ...] = ("pen", "texture", "street")
 PRINTED_PER_CLASS = 60
 

@@ -21,11 +21,18 @@ from semilearn_ext.data.ssdg import SSDGData
 Batch = dict[str, torch.Tensor]
 LABELLED, UNLABELLED = 0, 1
 
+
+def _plain(images: torch.Tensor, spec: views.ViewSpec, _: torch.Generator) -> torch.Tensor:
+    return views.plain(images, spec)
+
+
 _VIEWS: dict[str, Callable[..., torch.Tensor]] = {
     "x_lb": views.weak,
     "x_lb_s": views.strong,
+    "x_lb_p": _plain,
     "x_ulb_w": views.weak,
     "x_ulb_s": views.strong,
+    "x_ulb_p": _plain,
     "x_ulb_s_0": views.strong,
     "x_ulb_s_1": views.strong,
 }

@@ -12,6 +12,7 @@ from matplotlib import pyplot as plt
 
 from semilearn_ext.data import catalog, views
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import domains_of
 
 CLASSES_SHOWN = 5
 
@@ -20,7 +21,7 @@ def draw(settings: Settings, out: Path) -> None:
     """A row a domain; for a few classes, the plain, weak and strong view of one image."""
     benchmark = catalog.get_benchmark(settings)
     loaded = benchmark.load(settings)
-    domains = benchmark.domains(settings)
+    domains = domains_of(settings)
     spec = views.ViewSpec(settings.img_size, settings.flip, settings.cutout, benchmark.mean, benchmark.std)
     rng = torch.Generator().manual_seed(settings.seed)
     makers = {

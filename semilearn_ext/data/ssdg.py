@@ -16,6 +16,8 @@ from semilearn_ext.data.splits import Item, Split, as_json, leave_one_out
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import check_batch, targets_of
+from semilearn_ext.settings.domains import sources as sources_of
 
 
 @dataclass(frozen=True)
@@ -64,25 +66,18 @@ class SSDGData:
             "source_domains": list(self.sources),
             "labels_per_class": self.settings.labels_per_class,
             "seed": self.settings.seed,
+            "classes": list(self.classes),
             **as_json(self.split, self.items, self.sources),
             "left_out": self.left_out,
         }
 
 
-def check(settings: Settings) -> list[str]:
-    """The target domains, one run each, once what can be checked without images has been checked."""
-    targets = catalog.targets_of(settings)
-    for target in targets:
-        _check_batch(settings, len(catalog.sources(settings, target)), world=1)
-    return targets
-
-
 def load_data(settings: Settings, world: int = 1) -> SSDGData:
     """Find the images, split them, and check that the batch can be made of them by ``world`` processes."""
-    check(settings)
+    targets_of(settings)
     benchmark = catalog.get_benchmark(settings)
-    sources = catalog.sources(settings, settings.target_domain)
-    _check_batch(settings, len(sources), world)
+    sources = sources_of(settings, settings.target_domain)
+    check_batch(settings, len(sources), world)
     loaded = benchmark.load(settings)
     items = loaded.items
     split = leave_one_out(
@@ -134,16 +129,3 @@ def _given_split(settings: Settings, items: list[Item], default: Split, sources:
             f"but {name} has {len(split.labelled)}"
         )
     return split
-
-
-def _check_batch(settings: Settings, sources: int, world: int) -> None:
-    where = settings.where("batch_size")
-    if not sources:
-        raise UserError(f"{settings.where('source_domains')}: no domain is left to train on")
-    if settings.batch_size % sources:
-        near = max(sources, round(settings.batch_size / sources) * sources)
-        raise UserError(f"{where}: {settings.batch_size} is not divisible by the {sources} source domains; try {near}")
-    if (settings.batch_size // sources) % world:
-        raise UserError(
-            f"{where}: {settings.batch_size // sources} images a domain cannot be shared by {world} processes"
-        )

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from semilearn_ext.data.splits import Item
 from semilearn_ext.errors import UserError
+from semilearn_ext.files import subfolders
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -35,15 +36,6 @@ class Tree:
 def plain_name(folder: str) -> str:
     """A folder's name without case, spaces and a number in front: ``000_Alarm Clock`` -> ``alarm_clock``."""
     return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
-
-
-def subfolders(path: Path) -> list[str]:
-    """Names of the visible folders in ``path``, sorted."""
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
 
 
 def image_files(path: Path) -> list[str]:

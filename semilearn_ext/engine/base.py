@@ -30,7 +30,8 @@ from semilearn_ext.engine.observing import ForgetHook, Observer, PluginHook
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
 from semilearn_ext.errors import UserError
-from semilearn_ext.plugins import attach
+from semilearn_ext.plugins import Scene, attach
+from semilearn_ext.settings.methods import LABELLED_ONLY, parse_name
 from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
 
 
@@ -45,6 +46,10 @@ class Traits(NamedTuple):
     """It says ``.cuda()`` in its own code."""
     projected_features: bool = False
     """The features it returns are a projection, not what it classifies."""
+    one_call: bool = False
+    """It classifies labelled, weak and strong views in one call, in this order."""
+    labelled_too: bool = False
+    """It treats its labelled images as unlabelled ones too."""
 
 
 class SSDGBase(AlgorithmBase):
@@ -97,6 +102,8 @@ class SSDGBase(AlgorithmBase):
                 ("unlabeled", data.split.unlabelled),
             )
         }
+        if parse_name(self.settings.algorithm, "algorithm").base in LABELLED_ONLY:
+            del self.eval_sets["unlabeled"]
         self.print_fn(f"{self.args.lb_dest_len} labelled and {self.args.ulb_dest_len} unlabelled images")
         return batch_makers(
             data,
@@ -127,11 +134,18 @@ class SSDGBase(AlgorithmBase):
         return optimizer, build_scheduler(optimizer, self.settings, data.steps_per_epoch, data.total_steps)
 
     def _add_plugins(self) -> None:
-        self.plugins = attach(self.plugin_names, self.settings.options, self.model, self.num_classes)
-        if self.plugins and self.traits.projected_features and not self.settings.use_cat:
+        domains = len(self.context.data.sources)
+        scene = Scene(self.model.num_features, self.num_classes, domains)
+        self.plugins = attach(self.plugin_names, self.settings.options, self.model, scene)
+        if not self.plugins:
+            return
+        self.observer = Observer(self)
+        lay_out = getattr(self.observer.classifier, "lay_out", None)
+        if not self.settings.use_cat and (self.traits.projected_features or (self.traits.one_call and lay_out)):
             raise UserError(f"{self.settings.where('use_cat')}: plug-ins on this algorithm need it to be true")
-        if self.plugins:
-            self.observer = Observer(self)
+        if self.traits.one_call and lay_out is not None:
+            labelled = self.settings.batch_size // self.context.processes.world
+            lay_out(labelled, labelled * self.settings.uratio, domains)
 
     def set_hooks(self) -> None:
         for name, plugin in self.plugins.items():

@@ -12,6 +12,7 @@ from semilearn_ext.engine.device import choose_device
 from semilearn_ext.engine.processes import Processes
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.usb_options import USB_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def usb_args(context: RunContext) -> UsbArgs:
     several = context.processes.several
     ours = settings.flat()
     usb = {
-        "algorithm": registry_name(settings.algorithm),
+        "algorithm": registry_name(settings.algorithm, settings.step),
         "context": context,
         "num_classes": len(data.classes),
         "num_labels": len(data.split.labelled),
@@ -69,8 +70,7 @@ def usb_args(context: RunContext) -> UsbArgs:
     return UsbArgs(**{**ours, **usb})
 
 
-def registry_name(algorithm: str) -> str:
+def registry_name(algorithm: str, step: str = "usb") -> str:
     """The key in USB's registry. USB's own names keep USB's own classes; ours beside them are ``ssdg_<name>``."""
-    from semilearn_ext.settings.usb_options import USB_OPTIONS
-
-    return f"ssdg_{algorithm}" if algorithm in USB_OPTIONS else algorithm
+    name = f"ssdg_{algorithm}" if algorithm in USB_OPTIONS else algorithm
+    return name if step == "usb" else f"{name}@{step}"

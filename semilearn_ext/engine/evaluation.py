@@ -17,10 +17,10 @@ from semilearn_ext.usb import Hook
 
 
 @torch.inference_mode()
-def predict(algorithm: Any, images: PlainImages, out_key: str = "logits") -> torch.Tensor:
-    """(N, C) logits of all ``images`` in eval mode, by all processes together."""
+def predict(algorithm: Any, images: PlainImages, out_key: str = "logits", width: int | None = None) -> torch.Tensor:
+    """(N, C) logits of all ``images`` in eval mode, or another output of ``width``, by all processes together."""
     context = algorithm.context
-    logits = torch.zeros(len(images), algorithm.num_classes, device=context.device)
+    logits = torch.zeros(len(images), width or algorithm.num_classes, device=context.device)
     for part, x in images.share(context.processes.rank, context.processes.world):
         x = to_device(x, context.device, context.settings.channels_last)
         with algorithm.amp_cm():
@@ -78,13 +78,14 @@ def measure(algorithm: Any) -> dict[str, Any]:
     if algorithm.settings.eval_with_ema:
         algorithm.ema.apply_shadow()
     sets = algorithm.eval_sets
-    logits = {name: predict(algorithm, sets[name]) for name in ("source_val", "target", "unlabeled")}
+    logits = {name: predict(algorithm, sets[name]) for name in sets if name != "labeled"}
     metrics: dict[str, Any] = {
         "source_val/top1": top1(logits["source_val"], sets["source_val"].labels),
         "source_val/loss": float(F.cross_entropy(logits["source_val"], sets["source_val"].labels.to(algorithm.device))),
         "target/top1": top1(logits["target"], sets["target"].labels),
-        **unlabeled_metrics(algorithm, logits["unlabeled"], sets["unlabeled"].labels),
     }
+    if "unlabeled" in sets:
+        metrics |= unlabeled_metrics(algorithm, logits["unlabeled"], sets["unlabeled"].labels)
     if algorithm.settings.eval_with_ema:
         algorithm.ema.restore()
     algorithm.model.train()

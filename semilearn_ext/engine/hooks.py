@@ -117,7 +117,8 @@ class ProgressHook(Hook):
         self.logged = len(algorithm.metrics)
         record = algorithm.metrics[-1]
         losses = [f"{n.removeprefix('train/')} {v:.3f}" for n, v in record.items() if n.startswith("train/")]
-        scores = [f"{n} {record[f'{n}/top1']:.1%}" for n in ("source_val", "unlabeled", "target")]
+        measured = [n for n in ("source_val", "unlabeled", "target") if f"{n}/top1" in record]
+        scores = [f"{n} {record[f'{n}/top1']:.1%}" for n in measured]
         self.bar.set_postfix_str(", ".join(scores))
         line = f"iteration {record['iteration']}/{algorithm.num_train_iter}: {', '.join([*losses, *scores])}"
         algorithm.print_fn(line)

@@ -12,25 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from semilearn_ext.engine.confidence import would_keep
+from semilearn_ext.engine.evaluation import predict
+from semilearn_ext.nets.classifier_net import find_classifier, pseudo_logits
 from semilearn_ext.plugins.base import Labelled, Observation, Plugin
 from semilearn_ext.usb import Hook
-
-_HEADS = ("classifier", "fc", "head")
-
-
-def find_classifier(model: nn.Module) -> nn.Linear:
-    """The layer a network classifies with: the linear layer called classifier, fc or head."""
-    for name, module in model.named_modules():
-        if name.split(".")[-1] in _HEADS and isinstance(module, nn.Linear):
-            return module
-    raise TypeError(f"{type(model).__name__} has no linear layer called {', '.join(_HEADS)}")
 
 
 class Observer:
     """Collects what one step of ``algorithm`` computes."""
 
     def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
         self.classifier = find_classifier(algorithm.model)
+        self.domains = len(algorithm.context.data.sources)
         self.projects = algorithm.traits.projected_features
         self.forget()
         if self.projects:
@@ -62,10 +57,25 @@ class Observer:
             prob=prob,
             # A soft weight is 1 exactly where the base trusts an image fully, which is what a threshold means.
             confident=mask.detach() >= 1,
-            domain=self.batch.get("d_ulb"),
+            domain=self._domain(),
             labelled=Labelled(labelled, self.batch["y_lb"], self.batch.get("d_lb")),
             classifier=self.classifier.weight,
+            judge=self._judge,
+            labelled_among_views=self.algorithm.traits.labelled_too,
         )
+
+    def _domain(self) -> Tensor | None:
+        labelled, unlabelled = self.batch.get("d_lb"), self.batch.get("d_ulb")
+        if self.algorithm.traits.labelled_too and labelled is not None and unlabelled is not None:
+            return join_by_domain(labelled, unlabelled, self.domains)
+        return unlabelled
+
+    @torch.no_grad()
+    def _judge(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        logits = pseudo_logits(self.classifier, features, self.domains)
+        kept = would_keep(self.algorithm, logits, logits)
+        assert kept is not None
+        return logits.softmax(1), kept >= 1
 
     def _features(self, feat: dict[str, Any], images: int) -> tuple[Tensor, list[Tensor]]:
         if self.projects:
@@ -76,11 +86,22 @@ class Observer:
         return feat["x_lb"], [feat["x_ulb_w"], *(strong if isinstance(strong, list) else [strong])]
 
 
+def join_by_domain(labelled: Tensor, unlabelled: Tensor, domains: int) -> Tensor:
+    """Labelled and unlabelled images, each domain after domain, as one batch, domain after domain."""
+    pairs = zip(labelled.chunk(domains), unlabelled.chunk(domains), strict=True)
+    return torch.cat([part for pair in pairs for part in pair])
+
+
 class PluginHook(Hook):
     """Adds one plug-in's losses to the base's before the backward pass. Registered ahead of the update."""
 
     def __init__(self, plugin: Plugin) -> None:
         self.plugin = plugin
+
+    def before_train_epoch(self, algorithm: Any) -> None:
+        # A run that goes on in the middle of an epoch has what its beginning made in the checkpoint.
+        if self.plugin.needs_labelled_features and algorithm.it % algorithm.num_iter_per_epoch == 0:
+            self.plugin.before_epoch(labelled_features(algorithm))
 
     def after_train_step(self, algorithm: Any) -> None:
         seen = algorithm.observer.observation(algorithm.out_dict)
@@ -88,10 +109,20 @@ class PluginHook(Hook):
             losses = self.plugin.losses(seen)
         total = algorithm.out_dict["loss"]
         for name, (weight, loss) in losses.items():
-            total = total + weight * loss
+            total = total + algorithm.settings.plugin_weight * weight * loss
             algorithm.log_dict[f"train/{name}"] = loss.detach()
         algorithm.out_dict["loss"] = total
         algorithm.log_dict.update({f"train/{name}": value for name, value in self.plugin.logs.items()})
+
+
+def labelled_features(algorithm: Any) -> Labelled:
+    """Features of all labelled images, un-augmented, by the network as it is, in eval mode."""
+    images = algorithm.eval_sets["labeled"]
+    algorithm.model.eval()
+    features = predict(algorithm, images, "feat", algorithm.model.num_features).clone()
+    algorithm.model.train()
+    domain = algorithm.context.data.domains[images.positions]
+    return Labelled(features, images.labels.to(features.device), domain.to(features.device))
 
 
 class ForgetHook(Hook):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,6 +31,36 @@ class ClassifierNet(nn.Module):
         if only_feat:
             return feat
         return {"logits": self.classifier(feat), "feat": feat}
+
+
+_HEADS = ("classifier", "fc", "head")
+
+
+def find_classifier(model: nn.Module) -> Any:
+    """The layer a network classifies with: the one called classifier, fc or head that has a weight (C, D)."""
+    return model.get_submodule(_classifier_name(model))
+
+
+def replace_classifier(model: nn.Module, classifier: nn.Module) -> None:
+    parent, _, name = _classifier_name(model).rpartition(".")
+    setattr(model.get_submodule(parent), name, classifier)
+
+
+def pseudo_logits(classifier: nn.Module, feat: torch.Tensor, domains: int) -> torch.Tensor:
+    """Logits for pseudo labels: without the noise that some classifiers train with. Domain after domain."""
+    return by_domain(getattr(classifier, "pseudo", classifier), feat, domains)
+
+
+def by_domain(function: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor, domains: int) -> torch.Tensor:
+    """``function`` of each domain's equal share of a batch that lies domain after domain."""
+    return torch.cat([function(part) for part in batch.chunk(domains)])
+
+
+def _classifier_name(model: nn.Module) -> str:
+    for name, module in model.named_modules():
+        if name.split(".")[-1] in _HEADS and getattr(module, "weight", None) is not None:
+            return name
+    raise TypeError(f"{type(model).__name__} has no layer with weights called {', '.join(_HEADS)}")
 
 
 def parameter_role(name: str) -> str:

@@ -7,6 +7,8 @@ metrics.jsonl       one line an evaluation
 result.json         the outcome; its presence means that the run is finished
 log.txt             everything that was said
 checkpoint_*.pt     where to go on from
+lock.json           the process that trains it, while it does
+job.json, state.json, console.txt     a sweep's: what it asked for, how that went, what the process said
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import Any
 
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs import lock
 from semilearn_ext.settings import Settings, config_hash, dump, read_resolved
+
+CONFIG_FILE = "config.yaml"
+JOB_FILE, STATE_FILE, CONSOLE_FILE = "job.json", "state.json", "console.txt"
+AROUND_A_RUN = {lock.NAME, JOB_FILE, STATE_FILE, CONSOLE_FILE}
+"""What may lie in a run's folder before the run itself has written anything, and stays when it starts over."""
 
 
 def run_path(settings: Settings) -> Path:
@@ -41,7 +49,7 @@ class RunFolder:
 
     @property
     def config_file(self) -> Path:
-        return self.path / "config.yaml"
+        return self.path / CONFIG_FILE
 
     @property
     def metrics_file(self) -> Path:
@@ -52,19 +60,34 @@ class RunFolder:
         return self.path / "result.json"
 
     def check(self, settings: Settings) -> None:
-        """Refuse a folder that holds anything but this very experiment, unless it may be overwritten."""
-        if not settings.overwrite and self.path.exists() and any(self.path.iterdir()):
-            reason = self._foreign(settings)
-            if reason:
-                raise UserError(f"{self.path}: {reason}; choose another --save_dir, or --overwrite to throw it away")
+        """Refuse a folder that is being trained by somebody else, or that holds anything but this very experiment and
+        may not be overwritten."""
+        holder = lock.holder_of(self.path)
+        if holder is not None and not holder.is_this_process:
+            raise lock.Held(self.path, holder)
+        if not settings.overwrite:
+            self.check_content(settings)
+
+    def check_content(self, settings: Settings) -> None:
+        """Refuse a folder that holds anything but this very experiment."""
+        reason = self._foreign(settings) if self._content() else ""
+        if reason:
+            raise UserError(f"{self.path}: {reason}; choose another --save_dir, or --overwrite to throw it away")
 
     def claim(self, settings: Settings) -> None:
         """Make the folder this run's own: new, the same experiment's, or emptied when ``overwrite`` says so."""
         self.check(settings)
         if settings.overwrite:
-            shutil.rmtree(self.path, ignore_errors=True)
+            for path in self._content():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         files.remove_leftovers(self.path)
         files.write_text(self.config_file, dump(settings))
+
+    def _content(self) -> list[Path]:
+        """What lies here but for what sweeps, locks and killed processes leave around a run."""
+        if not self.path.exists():
+            return []
+        return [path for path in self.path.iterdir() if path.name not in AROUND_A_RUN and path.suffix != ".tmp"]
 
     def _foreign(self, settings: Settings) -> str:
         """Why what lies here is not of the same experiment, or an empty string."""

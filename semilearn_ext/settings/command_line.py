@@ -1,4 +1,7 @@
-"""``train.py``'s command line: every setting is a flag, and ``--help`` shows them in groups."""
+"""Command lines: one-line mistakes with the nearest right name, and every setting a flag, in groups.
+
+``train.py`` takes the settings alone; commands that start runs add them to flags of their own.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,63 @@ A setting comes from the command line, else from the YAML file, else from the de
 The same command goes on where an interrupted run stopped; a finished run is not run again."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """argparse, with mistakes as UserErrors and no abbreviations. Its sub-parsers are of the same kind.
+
+    When ``--extend`` names files, flags that nobody knows yet may be options of theirs: they are taken as they are,
+    and checked when the files have been read.
+    """
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **about})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown and getattr(parsed, "extend", None) and unknown[0].startswith("--"):
+            for name, value in _as_given(unknown).items():
+                setattr(parsed, name, value)
+        elif unknown:
+            raise UserError(self._unknown(unknown[0]))
+        return parsed, []
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"{COMMAND_LINE}: {word!r} stands alone; flags are written --key value"
+        known = [flag.lstrip("-") for flag in self._option_string_actions]
+        hint = did_you_mean(word.lstrip("-").split("=")[0], known)
+        return f"{COMMAND_LINE}: {word}: no such setting{hint} (all of them: {self.prog} --help)"
+
     def error(self, message: str) -> Any:
         raise UserError(f"{COMMAND_LINE}: {message}")
 
 
+def _as_given(words: Sequence[str]) -> dict[str, str]:
+    """``--key value`` and ``--key=value``, as they stand."""
+    given: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        name, equals, value = rest.pop(0).removeprefix("--").partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        given[name] = value
+    return given
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="train.py",
         usage="train.py --c FILE [--key value ...]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--c", metavar="FILE", type=Path, help="the YAML file to start from")
+    add_settings(parser)
+    return parser
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Every setting and option as a flag, in groups. Values stay as they were written; one not given is left out."""
     groups = {name: parser.add_argument_group(f"{name}: {title}") for name, title in GROUPS.items()}
     for name, entry in KEYS.items():
         about = entry.metadata
@@ -59,7 +104,6 @@ def build_parser() -> argparse.ArgumentParser:
         _add_flag(
             options, name, type(first.default), f"{first.help} [{shown}] ({', '.join(owners)})", CHOICES.get(name, ())
         )
-    return parser
 
 
 def _option_names() -> list[str]:
@@ -68,11 +112,12 @@ def _option_names() -> list[str]:
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:
     if kind is bool:
-        group.add_argument(f"--{name}", nargs="?", const="true", metavar="BOOL", help=help.replace("%", "%%"))
+        about = {"nargs": "?", "const": "true", "metavar": "BOOL"}
+        group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=help.replace("%", "%%"), **about)
         return
     words = {int: "N", float: "X", float | None: "X", str: "NAME", tuple[str, ...]: "A,B"}
     metavar = "{" + ",".join(choices) + "}" if choices else words[kind]
-    group.add_argument(f"--{name}", metavar=metavar, help=help.replace("%", "%%"))
+    group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=metavar, help=help.replace("%", "%%"))
 
 
 def _shown(value: Any) -> str:
@@ -85,16 +130,5 @@ def _shown(value: Any) -> str:
 
 def parse(argv: Sequence[str]) -> Settings:
     """The command line's settings. ``--help`` prints and exits; a mistake is a UserError."""
-    parsed, unknown = build_parser().parse_known_args(argv)
-    if unknown:
-        raise UserError(_unknown_flag(unknown[0]))
-    overrides = vars(parsed)
+    overrides = vars(build_parser().parse_args(argv))
     return load_settings(overrides.pop("c", None), overrides)
-
-
-def _unknown_flag(word: str) -> str:
-    if not word.startswith("-"):
-        return f"{COMMAND_LINE}: {word!r} stands alone; flags are written --key value"
-    name = word.lstrip("-").split("=")[0]
-    known = [*KEYS, *_option_names(), "c"]
-    return f"{COMMAND_LINE}: {word}: no such setting{did_you_mean(name, known)} (all of them: train.py --help)"

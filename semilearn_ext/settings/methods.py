@@ -12,7 +12,10 @@ from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.settings.usb_options import CANNOT_RUN, USB_OPTIONS, Option
 
 # One line a method of our own: its name and its options.
-OUR_OPTIONS: dict[str, dict[str, Option]] = {}
+OUR_OPTIONS: dict[str, dict[str, Option]] = {
+    "erm": {},
+    "stylematch": {**USB_OPTIONS["fixmatch"], "style_alpha": Option(0.5, "share of the other domain's style")},
+}
 
 BASES: dict[str, dict[str, Option]] = {
     **{name: options for name, options in USB_OPTIONS.items() if name not in CANNOT_RUN},
@@ -21,7 +24,7 @@ BASES: dict[str, dict[str, Option]] = {
 
 # Plug-ins need to know which images the base is confident of. Tried one by one.
 NO_PLUGINS: dict[str, str] = {
-    **dict.fromkeys(("supervised", "fullysupervised"), "it uses no unlabelled images"),
+    **dict.fromkeys(("erm", "supervised", "fullysupervised"), "it uses no unlabelled images"),
     **dict.fromkeys(("meanteacher", "pimodel"), "it asks for consistency on all images and trusts none more"),
     **dict.fromkeys(("mixmatch", "remixmatch"), "it mixes all images, with no threshold that parts them"),
     "vat": "it perturbs all images and returns no features",
@@ -40,7 +43,16 @@ PLUGIN_OPTIONS: dict[str, dict[str, Option]] = {
     "upc": {name: option for name, option in _CONTRAST.items() if name not in ("sc_weight", "surrogate")},
     "sc": {name: option for name, option in _CONTRAST.items() if name not in ("upc_weight", "unconfident_negatives")},
     "upcsc": _CONTRAST,
+    "fbcsa": {
+        "fbc_weight": Option(0.1, "weight of the conformity loss"),
+        "sa_weight": Option(0.5, "weight of the alignment loss"),
+    },
+    "dgwm": {},
 }
+# These put a classifier in the place of the base's: its step has to be known.
+PLUGIN_BASES: dict[str, tuple[str, ...]] = {"dgwm": ("fixmatch", "freematch", "stylematch")}
+REFERENCE_STEP = ("fixmatch", "stylematch")
+LABELLED_ONLY = ("erm", "supervised")
 CHOICES: dict[str, tuple[str, ...]] = {
     "form": ("paper", "reference"),
     "surrogate": ("weighted", "average", "top1"),
@@ -69,9 +81,24 @@ def parse_name(algorithm: str, where: str) -> Method:
         raise UserError(f"{where}: USB's {base} cannot run in this setting: {CANNOT_RUN[base]}")
     if plugins and base in NO_PLUGINS:
         raise UserError(f"{where}: {base} cannot take plug-ins: {NO_PLUGINS[base]}")
+    for plugin in plugins:
+        if not can_host(base, plugin):
+            raise UserError(
+                f"{where}: {plugin} brings a classifier of its own, and {base} does not take one; "
+                f"it runs on {', '.join(PLUGIN_BASES[plugin])}"
+            )
     if len(set(plugins)) != len(plugins):
         raise UserError(f"{where}: {algorithm!r} names a plug-in twice")
     return Method(base, plugins)
+
+
+def can_host(base: str, plugin: str) -> bool:
+    return base not in NO_PLUGINS and base in PLUGIN_BASES.get(plugin, (base,))
+
+
+def check_step(algorithm: str, step: str, where: str) -> None:
+    if step == "reference" and parse_name(algorithm, "algorithm").base not in REFERENCE_STEP:
+        raise UserError(f"{where}: the reference step is that of {' and '.join(REFERENCE_STEP)}; use step: usb")
 
 
 def _hint(algorithm: str) -> str:
@@ -80,7 +107,7 @@ def _hint(algorithm: str) -> str:
 
 def known_names() -> list[str]:
     """Bases, and bases with one plug-in."""
-    return [*BASES, *(f"{base}_{plugin}" for base in BASES if base not in NO_PLUGINS for plugin in PLUGIN_OPTIONS)]
+    return [*BASES, *(f"{base}_{plugin}" for base in BASES for plugin in PLUGIN_OPTIONS if can_host(base, plugin))]
 
 
 def options_of(algorithm: str, where: str) -> Mapping[str, Option]:

@@ -51,7 +51,14 @@ class Settings:
     algorithm: str = key("fixmatch", "method", "a USB algorithm, or one of ours")
     variant: str = key("", "method", "a name for a variation of it, for folders and tables", scientific=False)
     extend: tuple[str, ...] = key((), "method", "Python files with plug-ins of your own", scientific=False)
+    step: str = key(
+        "usb",
+        "method",
+        "USB's step, or reference: the SSDG benchmark's, domain by domain, for fixmatch and stylematch",
+        choices=("usb", "reference"),
+    )
     ulb_loss_ratio: float = key(1.0, "method", "weight of the unlabelled loss", minimum=0)
+    plugin_weight: float = key(1.0, "method", "factor on the losses of all plug-ins", minimum=0)
     use_cat: bool = key(True, "method", "one forward pass a step for all views, where the algorithm allows it")
     ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0)
     eval_with_ema: bool = key(False, "method", "test the averaged weights (the paper tests the plain ones)")
@@ -83,6 +90,13 @@ class Settings:
     img_size: int = key(32, "views", "side of the square the network sees, pixels", minimum=8)
     flip: bool = key(True, "views", "flip images left to right at random")
     cutout: int = key(16, "views", "side of the square cut out of the strong view, pixels", minimum=0)
+
+    adain_dir: str = key(
+        "weights/adain",
+        "views",
+        "folder with AdaIN's decoder.pth and vgg_normalised.pth, for the style view of stylematch",
+        scientific=False,
+    )
 
     net: str = key("cnn", "network", "cnn, resnet18, or one of USB's image networks")
     pretrained: bool = key(False, "network", "start from ImageNet weights")

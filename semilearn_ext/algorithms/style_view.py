@@ -1,0 +1,50 @@
+"""StyleMatch's third view: an un-augmented image in the style of an image from another source domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semilearn_ext.data.views import ViewSpec
+from semilearn_ext.engine.device import fast_precision
+from semilearn_ext.nets.adain import StyleTransfer
+
+
+class StyleView:
+    """Makes style views in batches, without gradient, in the device's fast precision, at the training resolution."""
+
+    def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, device: torch.device) -> None:
+        self.transfer = transfer.to(device)
+        self.alpha, self.size = alpha, spec.size
+        self.precision = fast_precision(device).context
+        self.mean, self.std = (torch.tensor(numbers, device=device).view(3, 1, 1) for numbers in (spec.mean, spec.std))
+
+    @torch.no_grad()
+    def encode(self, plain: Tensor) -> Tensor:
+        """Plain views (N, 3, H, W) to encodings (N, 512, h, w)."""
+        with self.precision():
+            return self.transfer.encode(plain * self.std + self.mean).float()
+
+    @torch.no_grad()
+    def restyle(self, encodings: Tensor, partners: Tensor) -> Tensor:
+        """Normalised views (N, 3, H, W) of encodings, each in the style of the one at ``partners`` (N,)."""
+        style = encodings[partners.to(encodings.device)]
+        with self.precision():
+            pictures = self.transfer.decode(encodings, style, self.alpha, self.size)
+        return (pictures.float() - self.mean) / self.std
+
+
+def draw_partners(images: int, domains: int, key: Sequence[int]) -> Tensor:
+    """(N,): for each of N images, domain after domain, the place of one from another domain.
+
+    The other domain is drawn once for every domain, its images in random order. Draws depend on ``key`` alone, so every
+    method built on StyleMatch sees the same styles with the same seed.
+    """
+    rng = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+    each = images // domains
+    other = (torch.arange(domains) + torch.randint(1, domains, (domains,), generator=rng)) % domains
+    order = torch.stack([torch.randperm(each, generator=rng) for _ in range(domains)])
+    return (other[:, None] * each + order).flatten()

@@ -1,0 +1,168 @@
+"""The loss on source images around the weights that training ended with, along the Hessian's first two eigenvectors.
+
+The loss is the mean cross-entropy, with true labels, of plain labelled and unlabelled source images. Batch norm keeps its
+running statistics. The eigenvectors are those of the two largest eigenvalues, of unit length over all weights that the
+logits depend on; a step along them has the same length for every method, so the surfaces can be compared. Eigenvectors
+are computed in float64 (float32 on MPS, which has no other), the grid in float32 as in training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from torch import Tensor
+from tqdm import tqdm
+
+from semilearn_ext.analysis import style
+from semilearn_ext.analysis.finished import FinishedRun, check_comparable, names_of
+from semilearn_ext.analysis.hessian import Eigenpairs, Loss, largest_eigenpairs
+from semilearn_ext.analysis.rebuild import Rebuilt, rebuild
+from semilearn_ext.data.loaders import PlainImages
+from semilearn_ext.engine.device import to_device
+
+TOLERANCE = 1e-4
+_BATCH = 128
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``analyse landscape`` can be told."""
+
+    images: int
+    """Source images the loss is measured on, drawn at random; 0: all."""
+    points: int
+    """Grid points along each direction, an odd number, so that the middle one is the trained network."""
+    span: float
+    """Length of the longest step along each direction, to either side."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """One run's loss around its weights."""
+
+    name: str
+    steps: np.ndarray
+    """(points,) along both directions."""
+    loss: np.ndarray
+    """(points, points): row i is steps[i] along the first direction, column j steps[j] along the second."""
+    eigen: Eigenpairs
+    images: int
+
+
+def source_positions(rebuilt: Rebuilt, limit: int, seed: int) -> list[int]:
+    """Labelled and unlabelled source images: all, or ``limit`` of them at random. The same for the same split."""
+    split = rebuilt.data.split
+    positions = [*split.labelled, *split.unlabelled]
+    if not limit or limit >= len(positions):
+        return positions
+    chosen = np.random.default_rng(seed).choice(len(positions), limit, replace=False)
+    return [positions[k] for k in np.sort(chosen)]
+
+
+def measure(rebuilt: Rebuilt, name: str, options: Options) -> Landscape:
+    device, settings = rebuilt.device, rebuilt.data.settings
+    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images, options.seed), _BATCH)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for part, x in images.share(rank=0, world=1):
+            yield to_device(x, device, settings.channels_last), images.labels[part].to(device)
+
+    precise = Loss(rebuilt.net, batches, torch.float32 if device.type == "mps" else torch.float64)
+    bar = tqdm(desc=f"{name}: Hessian products", unit="", disable=None, leave=False)
+
+    def times(vector: np.ndarray) -> np.ndarray:
+        bar.update()
+        return precise.hessian_times(vector)
+
+    with bar:
+        eigen = largest_eigenpairs(times, precise.size, 2, tolerance=TOLERANCE, seed=options.seed)
+    steps = np.linspace(-options.span, options.span, options.points)
+    return Landscape(
+        name, steps, _grid(Loss(rebuilt.net, batches, torch.float32), eigen, steps, name), eigen, len(images)
+    )
+
+
+def _grid(loss: Loss, eigen: Eigenpairs, steps: np.ndarray, name: str) -> np.ndarray:
+    first, second = (loss.split(vector) for vector in eigen.vectors)
+    values = np.empty((len(steps), len(steps)))
+    with tqdm(total=values.size, desc=f"{name}: grid", unit="pt", disable=None, leave=False) as bar:
+        for row, along in enumerate(steps):
+            for column, across in enumerate(steps):
+                values[row, column] = loss.at((along, first), (across, second))
+                bar.update()
+    return values
+
+
+def draw(landscapes: Sequence[Landscape]) -> Figure:
+    """A column a method: the surface, and its contours below. One scale for all."""
+    columns = len(landscapes)
+    low, high = (pick([pick(one.loss) for one in landscapes]) for pick in (np.min, np.max))
+    levels = np.linspace(low, high, 15)
+    scale = Normalize(low, high)
+    figure = Figure(figsize=(style.TWO_COLUMNS if columns > 1 else style.ONE_COLUMN, 4.6))
+    flat = []
+    for column, one in enumerate(landscapes):
+        first, second = np.meshgrid(one.steps, one.steps, indexing="ij")
+        axis = figure.add_subplot(2, columns, column + 1, projection="3d")
+        axis.plot_surface(first, second, one.loss, cmap=style.SURFACE, norm=scale, rcount=99, ccount=99, linewidth=0)
+        axis.set(zlim=(low, high), xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", title=one.name)
+        axis = figure.add_subplot(2, columns, columns + column + 1, aspect="equal")
+        filled = axis.contourf(first, second, one.loss, levels, cmap=style.SURFACE, norm=scale)
+        axis.contour(first, second, one.loss, levels, colors="white", linewidths=0.3)
+        axis.plot(0, 0, "+", color="white", ms=5)
+        values = ", ".join(rf"$\lambda_{k}$ = {value:.3g}" for k, value in enumerate(one.eigen.values, start=1))
+        axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", title=values)
+        axis.grid(visible=False)
+        flat.append(axis)
+    figure.colorbar(filled, ax=flat, label="source loss")
+    return figure
+
+
+def grid_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
+    """A row a method and grid point."""
+    frames = []
+    for one in landscapes:
+        first, second = np.meshgrid(one.steps, one.steps, indexing="ij")
+        columns = {"epsilon1": first.ravel(), "epsilon2": second.ravel(), "loss": one.loss.ravel()}
+        frames.append(pd.DataFrame({"method": one.name, **columns}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def eigenvalue_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
+    rows = []
+    for one in landscapes:
+        middle = len(one.steps) // 2
+        rows.append(
+            {
+                "method": one.name,
+                "loss": one.loss[middle, middle],
+                **{f"lambda{k}": value for k, value in enumerate(one.eigen.values, start=1)},
+                **{f"residual{k}": value for k, value in enumerate(one.eigen.residuals, start=1)},
+                "images": one.images,
+                "products": one.eigen.products,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, data_dir: Path | None) -> str:
+    check_comparable(runs)
+    named = zip(runs, names_of(runs), strict=True)
+    landscapes = [measure(rebuild(run, device, data_dir), name, options) for run, name in named]
+    settings = runs[0].settings
+    stem = f"landscape_{settings.dataset}_{settings.target_domain}"
+    with style.look():
+        written = style.save(draw(landscapes), out, stem)
+    table = eigenvalue_table(landscapes)
+    written.append(style.save_numbers(grid_table(landscapes), out, stem))
+    written.append(style.save_numbers(table, out, f"{stem}_eigenvalues"))
+    title = f"source loss on {landscapes[0].images} images and the Hessian's largest eigenvalues"
+    return "\n".join([title, table.to_string(index=False), *(f"written: {path}" for path in written)])

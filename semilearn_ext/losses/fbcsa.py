@@ -1,0 +1,59 @@
+"""FBCSA's two losses: feature-based conformity (FBC) and semantics alignment (SA).
+
+Galappaththige et al., "Towards Generalizing to Unseen Domains with Few Labels" (CVPR 2024). Features are compared with
+the class prototypes of their own domain and of one other. Deviation from 'cosine similarity' in the text, as in the
+released code: prototypes are means of unit vectors and are not brought back to length one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+
+class FBCSALoss(NamedTuple):
+    """Both losses before their weights, means within a domain, summed over the domains."""
+
+    fbc: Tensor
+    sa: Tensor
+
+
+def fbcsa_loss(
+    features: Tensor,
+    prototypes: Tensor,
+    pseudo_label: Tensor,
+    confident: Tensor,
+    domain: Tensor,
+    other_domain: Tensor,
+    last_rank: Tensor,
+) -> FBCSALoss:
+    """FBC pulls a confident image to its class's prototypes, SA away from the nearest wrong ones besides.
+
+    Args:
+        features: (N, D) of weak views, any length, with gradient.
+        prototypes: (K, C, D), means of unit features by domain and class.
+        pseudo_label: (N,).
+        confident: (N,) bool; an image that is not counts as zero in its domain's mean.
+        domain: (N,) 0 … K-1.
+        other_domain: (K,) the domain that each is compared with besides itself.
+        last_rank: (K,) n >= 2: SA pushes off the prototypes from the second to the n-th nearest.
+    """
+    domains, classes, _ = prototypes.shape
+    similarity = (normalize(features, dim=1) @ prototypes.flatten(0, 1).T).view(-1, domains, classes)
+    rows = torch.arange(len(features), device=features.device)
+    own, other = similarity[rows, domain], similarity[rows, other_domain[domain]]
+    fbc = cross_entropy(own, pseudo_label, reduction="none") + cross_entropy(other, pseudo_label, reduction="none")
+
+    ranked, order = own.sort(dim=1, descending=True)
+    best = ranked[:, 0]
+    last = last_rank[domain]
+    up_to_last = ranked.cumsum(dim=1).gather(1, (last - 1)[:, None])[:, 0]
+    nearest_wrong = (up_to_last - best) / (last - 1)
+    sa = 2 - best - other.gather(1, order[:, :1])[:, 0] + nearest_wrong
+
+    images = (domain[:, None] == torch.arange(domains, device=domain.device)).sum(dim=0)
+    weight = confident.to(own.dtype) / images[domain]
+    return FBCSALoss((fbc * weight).sum(), (sa * weight).sum())

@@ -1,0 +1,100 @@
+"""AdaIN style transfer: the content of one image in the style of another.
+
+Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive Instance Normalization" (ICCV 2017). The
+published weights are read: ``decoder.pth`` and ``vgg_normalised.pth``, of which the layers up to relu4_1 are used, so a
+file cut there does as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings.style_files import WHERE_TO_GET, style_files
+
+_STRIDE = 8
+_FEATURES = 512
+_EPS = 1e-5
+
+
+def _block(channels: int, width: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(1), nn.Conv2d(channels, width, 3), nn.ReLU()]
+
+
+def build_encoder() -> nn.Sequential:
+    """VGG-19 up to relu4_1 behind a 1x1 convolution that normalises; its modules are numbered as in the file."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
+    channels = 3
+    for repeats, width in ((2, 64), (2, 128), (4, 256)):
+        for _ in range(repeats):
+            layers += _block(channels, width)
+            channels = width
+        layers.append(nn.MaxPool2d(2, ceil_mode=True))
+    return nn.Sequential(*layers, *_block(channels, _FEATURES))
+
+
+def build_decoder() -> nn.Sequential:
+    """The mirror image: three enlargements by two, no activation at the end."""
+    layers: list[nn.Module] = []
+    channels = _FEATURES
+    for widths in ((256,), (256, 256, 256, 128), (128, 64)):
+        for width in widths:
+            layers += _block(channels, width)
+            channels = width
+        layers.append(nn.Upsample(scale_factor=2, mode="nearest"))
+    return nn.Sequential(*layers, *_block(channels, 64), nn.ReflectionPad2d(1), nn.Conv2d(64, 3, 3))
+
+
+def adain(content: Tensor, style: Tensor) -> Tensor:
+    """Features (N, F, h, w) of the content with the mean and standard deviation of the style's, channel by channel."""
+    (content_var, content_mean), (style_var, style_mean) = (
+        torch.var_mean(features, dim=(2, 3), keepdim=True) for features in (content, style)
+    )
+    return (content - content_mean) * ((style_var + _EPS) / (content_var + _EPS)).sqrt() + style_mean
+
+
+class StyleTransfer(nn.Module):
+    """Frozen encoder and decoder. Images are (N, 3, H, W) in [0, 1]."""
+
+    def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        # Convolutions of this shape take about 0.6 of the time with channels together.
+        self.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """(N, 512, h, w), an eighth of the side, rounded up."""
+        features: Tensor = self.encoder(images.contiguous(memory_format=torch.channels_last))
+        return features
+
+    def decode(self, content: Tensor, style: Tensor, alpha: float, size: int) -> Tensor:
+        """Pictures (N, 3, size, size) in [0, 1] of encoded contents and styles, with ``alpha`` of the style."""
+        mixed = torch.lerp(content, adain(content, style), alpha)
+        pictures: Tensor = self.decoder(mixed)
+        return pictures[..., :size, :size].clamp(0, 1)
+
+
+def encoded_bytes(images: int, size: int) -> int:
+    """Memory that the encodings of so many images of ``size`` pixels take."""
+    return 4 * images * _FEATURES * (-(-size // _STRIDE)) ** 2
+
+
+@functools.lru_cache(maxsize=1)
+def load_style_transfer(folder: str) -> StyleTransfer:
+    """The published networks from ``folder``."""
+    encoder_file, decoder_file = style_files(folder)
+    return StyleTransfer(_filled(build_encoder(), encoder_file), _filled(build_decoder(), decoder_file))
+
+
+def _filled(network: nn.Sequential, path: Path) -> nn.Sequential:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        network.load_state_dict({name: content[name].float() for name in network.state_dict()})
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise UserError(f"adain_dir: {path}: not AdaIN's published weights ({reason}); {WHERE_TO_GET}") from None
+    return network

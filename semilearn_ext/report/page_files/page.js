@@ -1,0 +1,236 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const COLOURS = 6;
+  const DASHES = ["", "7 4", "2 3"];
+  const colour = (name) => `var(--s${data.names.indexOf(name) % COLOURS})`;
+  const dash = (name) => DASHES[Math.floor(data.names.indexOf(name) / COLOURS) % DASHES.length];
+
+  // ---- Tables: a click sorts, another turns the order round. What has no value stays last.
+  const key = (row, column) => {
+    const cell = row.cells[column].dataset.sort;
+    if (cell === undefined) return null;
+    const number = Number(cell);
+    return Number.isNaN(number) ? cell : number;
+  };
+  const sort = (table, head, column) => {
+    const first = column === 0 ? "ascending" : "descending";
+    const other = first === "ascending" ? "descending" : "ascending";
+    const order = head.getAttribute("aria-sort") === first ? other : first;
+    const sign = order === "ascending" ? 1 : -1;
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((a, b) => {
+      const x = key(a, column), y = key(b, column);
+      if (x === null || y === null) return (x === null) - (y === null);
+      return sign * (x < y ? -1 : x > y ? 1 : 0);
+    });
+    for (const cell of head.parentElement.cells) cell.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", order);
+    table.classList.add("sorted");
+    table.tBodies[0].append(...rows);
+  };
+  for (const table of document.querySelectorAll("table")) {
+    const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+    heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => sort(table, head, column)));
+  }
+
+  // ---- Filters: panels and columns by benchmark and label count, rows by method.
+  const form = document.querySelector(".filters");
+  const chosen = (name) => form.querySelector(`[data-filter="${name}"]`)?.value ?? "";
+  const filter = () => {
+    const dataset = chosen("dataset"), labels = chosen("labels"), words = chosen("method").trim().toLowerCase();
+    for (const panel of document.querySelectorAll(".panel[data-datasets]")) {
+      const there = JSON.parse(panel.dataset.datasets);
+      panel.hidden = Boolean((dataset && !there.includes(dataset)) || (labels && panel.dataset.labels !== labels));
+    }
+    for (const cell of document.querySelectorAll("th[data-dataset], td[data-dataset]")) {
+      cell.hidden = Boolean(dataset && cell.dataset.dataset !== dataset);
+    }
+    for (const row of document.querySelectorAll("tbody tr")) {
+      row.hidden = !row.cells[0].textContent.toLowerCase().includes(words);
+    }
+    for (const section of document.querySelectorAll("section")) {
+      const panels = [...section.querySelectorAll(".panel[data-datasets]")];
+      section.hidden = panels.length > 0 && panels.every((panel) => panel.hidden);
+    }
+    drawAll();
+  };
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", (event) => event.preventDefault());
+
+  // ---- Charts
+  const SVG = "http://www.w3.org/2000/svg";
+  const make = (tag, attributes, parent, text) => {
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    parent?.append(element);
+    return element;
+  };
+  const html = (tag, properties, parent) => {
+    const element = Object.assign(document.createElement(tag), properties);
+    parent.append(element);
+    return element;
+  };
+  const ticks = (low, high, count) => {
+    const raw = (high - low || 1) / count, power = 10 ** Math.floor(Math.log10(raw));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
+    const marks = [];
+    for (let mark = Math.ceil(low / step) * step; mark <= high + step / 1e6; mark += step) marks.push(+mark.toFixed(6));
+    return marks;
+  };
+  const shown = (mean, std, seeds) =>
+    `${mean.toFixed(1)}${std == null ? "" : ` ± ${std.toFixed(1)}`}${seeds === 5 ? "" : ` (n=${seeds})`}`;
+
+  const MANY = 8;
+  const state = new Map();  // figure -> names that are switched off
+  const seriesOf = (figure) => data[figure.dataset.chart].filter(
+    (one) => one.dataset === figure.dataset.dataset && String(one.labels) === figure.dataset.labels);
+  const last = (one) => data.bars.find(
+    (bar) => bar.dataset === one.dataset && bar.labels === one.labels && bar.name === one.name)?.mean.at(-1) ?? -1;
+
+  const frame = (figure, low, high, height) => {
+    const width = Math.max(280, figure.clientWidth);
+    const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": figure.ariaLabel });
+    const box = { left: 36, right: width - 8, top: 18, bottom: height - 36 };
+    const y = (value) => box.bottom - (value - low) / (high - low || 1) * (box.bottom - box.top);
+    for (const mark of ticks(low, high, 5)) {
+      make("line", { class: "grid", x1: box.left, x2: box.right, y1: y(mark), y2: y(mark) }, svg);
+      make("text", { x: box.left - 6, y: y(mark) + 4, "text-anchor": "end" }, svg, mark);
+    }
+    make("text", { x: 0, y: 11 }, svg, "accuracy, %");
+    make("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }, svg);
+    return { svg, box, y, width };
+  };
+
+  const showTip = (figure, x, top, title, lines) => {
+    const tip = figure.querySelector(".tip") ?? html("div", { className: "tip" }, figure);
+    tip.replaceChildren();
+    html("b", { textContent: title }, tip);
+    for (const [name, text] of lines) {
+      const line = html("div", {}, tip);
+      html("i", {}, line).style.background = colour(name);
+      line.append(`${name}  ${text}`);
+    }
+    tip.hidden = false;
+    const room = figure.clientWidth - tip.offsetWidth;
+    tip.style.left = `${Math.max(0, Math.min(room, x > figure.clientWidth / 2 ? x - tip.offsetWidth - 12 : x + 12))}px`;
+    tip.style.top = `${top}px`;
+  };
+  const hideTip = (figure) => { const tip = figure.querySelector(".tip"); if (tip) tip.hidden = true; };
+
+  const drawCurves = (figure, series) => {
+    const metric = document.getElementById("metric").value;
+    const bounds = series.flatMap((one) => one.mean[metric].flatMap((m, k) => {
+      const s = one.std[metric]?.[k] ?? 0;
+      return [m - s, m + s];
+    }));
+    const epochs = series.flatMap((one) => one.epochs);
+    const first = Math.min(...epochs), end = Math.max(...epochs);
+    const low = Math.max(0, Math.floor(Math.min(...bounds) / 5) * 5), high = Math.min(100, Math.ceil(Math.max(...bounds) / 5) * 5);
+    const { svg, box, y } = frame(figure, low, high, 300);
+    const x = (epoch) => box.left + 4 + (epoch - first) / (end - first || 1) * (box.right - box.left - 12);
+    for (const mark of ticks(first, end, Math.min(8, Math.floor((box.right - box.left) / 50)))) {
+      make("text", { x: x(mark), y: box.bottom + 16, "text-anchor": "middle" }, svg, mark);
+    }
+    make("text", { x: box.right, y: box.bottom + 32, "text-anchor": "end" }, svg, "epoch");
+    const path = (points) => points.map(([a, b], k) => `${k ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
+    for (const one of series) {
+      const mean = one.mean[metric], std = one.std[metric];
+      if (!std) continue;
+      const up = one.epochs.map((e, k) => [e, mean[k] + std[k]]);
+      const down = one.epochs.map((e, k) => [e, mean[k] - std[k]]).reverse();
+      make("path", { d: `${path([...up, ...down])}Z`, fill: colour(one.name), opacity: 0.14 }, svg);
+    }
+    for (const one of series) {
+      const points = one.epochs.map((e, k) => [e, one.mean[metric][k]]);
+      const style = { fill: "none", stroke: colour(one.name), "stroke-width": 2, "stroke-linejoin": "round" };
+      make("path", { d: path(points), ...style, "stroke-dasharray": dash(one.name) }, svg);
+      if (points.length === 1) make("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 4, fill: colour(one.name) }, svg);
+    }
+    const cross = make("line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" }, svg);
+    const all = [...new Set(epochs)].sort((a, b) => a - b);
+    svg.addEventListener("pointermove", (event) => {
+      const place = event.clientX - svg.getBoundingClientRect().left;
+      const epoch = all.reduce((near, e) => Math.abs(x(e) - place) < Math.abs(x(near) - place) ? e : near);
+      cross.setAttribute("x1", x(epoch)); cross.setAttribute("x2", x(epoch)); cross.setAttribute("visibility", "visible");
+      const lines = series.map((one) => [one, one.epochs.indexOf(epoch)]).filter(([, k]) => k >= 0)
+        .sort(([a, j], [b, k]) => b.mean[metric][k] - a.mean[metric][j])
+        .map(([one, k]) => [one.name, shown(one.mean[metric][k], one.std[metric]?.[k], one.seeds)]);
+      showTip(figure, x(epoch), 40, `epoch ${epoch}`, lines);
+    });
+    svg.addEventListener("pointerleave", () => { cross.setAttribute("visibility", "hidden"); hideTip(figure); });
+    return svg;
+  };
+
+  const drawBars = (figure, series) => {
+    const targets = series[0].targets;
+    const tops = series.flatMap((one) => one.mean.map((m, k) => m == null ? 0 : m + (one.std[k] ?? 0)));
+    const { svg, box, y } = frame(figure, 0, Math.min(100, Math.ceil(Math.max(...tops) / 10) * 10 || 10), 280);
+    const span = (box.right - box.left) / targets.length, bar = Math.min(26, span * 0.84 / series.length);
+    targets.forEach((target, k) => {
+      const start = box.left + span * k + (span - bar * series.length) / 2;
+      const words = target.split("_"), lines = target.length * 7 > span ? words : [words.join(" ")];
+      lines.forEach((line, row) =>
+        make("text", { x: box.left + span * (k + 0.5), y: box.bottom + 16 + 13 * row, "text-anchor": "middle" }, svg, line));
+      series.forEach((one, j) => {
+        if (one.mean[k] == null) return;
+        const mean = one.mean[k], std = one.std[k], middle = start + bar * (j + 0.5);
+        const look = dash(one.name)
+          ? { fill: colour(one.name), "fill-opacity": 0.25, stroke: colour(one.name), "stroke-dasharray": dash(one.name) }
+          : { fill: colour(one.name) };
+        make("rect", { x: start + bar * j + bar * 0.06, width: bar * 0.88, y: y(mean), height: box.bottom - y(mean), ...look }, svg);
+        if (std != null) make("line", { class: "error", x1: middle, x2: middle, y1: y(Math.max(0, mean - std)), y2: y(mean + std) }, svg);
+      });
+      const over = make("rect", { x: box.left + span * k, width: span, y: box.top, height: box.bottom - box.top, fill: "transparent" }, svg);
+      over.addEventListener("pointermove", () => {
+        const lines = series.filter((one) => one.mean[k] != null).map((one) => [one.name, shown(one.mean[k], one.std[k], one.n[k])]);
+        showTip(figure, box.left + span * (k + 0.5), 30, target.replaceAll("_", " "), lines);
+      });
+    });
+    svg.addEventListener("pointerleave", () => hideTip(figure));
+    return svg;
+  };
+
+  const drawLegend = (figure, series) => {
+    const legend = html("ul", { className: "legend" }, figure);
+    for (const one of series) {
+      const button = html("button", { type: "button" }, html("li", {}, legend));
+      button.setAttribute("aria-pressed", String(!state.get(figure).has(one.name)));
+      const mark = make("svg", { viewBox: "0 0 28 10", "aria-hidden": "true" }, button);
+      make("line", { x1: 1, x2: 27, y1: 5, y2: 5, stroke: colour(one.name), "stroke-width": 3, "stroke-dasharray": dash(one.name) }, mark);
+      button.append(one.name);
+      button.addEventListener("click", () => {
+        const off = state.get(figure);
+        if (!off.delete(one.name)) off.add(one.name);
+        draw(figure);
+        [...figure.querySelectorAll(".legend button")].find((again) => again.textContent === one.name)?.focus();
+      });
+    }
+  };
+
+  const draw = (figure) => {
+    if (figure.hidden) return;
+    const all = seriesOf(figure);
+    if (!state.has(figure)) {
+      const best = [...all].sort((a, b) => last(b) - last(a)).slice(MANY).map((one) => one.name);
+      state.set(figure, new Set(best));
+    }
+    figure.replaceChildren(figure.querySelector("figcaption"));
+    if (!all.length) {
+      html("p", { className: "caption", textContent: "No evaluations of whole seeds." }, figure);
+      return;
+    }
+    const on = all.filter((one) => !state.get(figure).has(one.name));
+    if (on.length) figure.append(figure.dataset.chart === "curves" ? drawCurves(figure, on) : drawBars(figure, on));
+    drawLegend(figure, all);
+  };
+  const figures = [...document.querySelectorAll(".chart")];
+  const drawAll = () => figures.forEach(draw);
+  document.getElementById("metric")?.addEventListener("change", drawAll);
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth !== width) { width = window.innerWidth; drawAll(); }
+  });
+  drawAll();
+})();

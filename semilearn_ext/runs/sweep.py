@@ -1,0 +1,98 @@
+"""Which runs a sweep has: config files x algorithms x label counts x targets x seeds, and the state of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import CONFIG_FILE, JOB_FILE, RunFolder, run_path
+from semilearn_ext.runs.job import Job, State, look
+from semilearn_ext.settings import Settings, config_hash
+from semilearn_ext.settings.domains import targets_of
+from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is combined with what. An empty list means: as the config file says."""
+
+    configs: Sequence[Path] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Settings from the command line, the same for all runs."""
+    algorithms: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    labels: Sequence[int] = ()
+
+
+def experiments(grid: Grid) -> dict[Path, Settings]:
+    """Every run once, by folder: more labels first, and the first seed of everything before the second."""
+    found: dict[Path, Settings] = {}
+    for settings in sorted(_combinations(grid), key=lambda one: (-one.labels_per_class, one.seed)):
+        path = run_path(settings)
+        known = found.setdefault(path, settings)
+        if config_hash(known) != config_hash(settings):
+            raise UserError(
+                f"{path}: two different experiments have this folder; give one of them a name of its own (variant: …)"
+            )
+    return found
+
+
+def _combinations(grid: Grid) -> Iterator[Settings]:
+    files = [read_yaml(path) for path in grid.configs] or [{}]
+    axes = {
+        "labels_per_class": grid.labels,
+        "seed": grid.seeds,
+        "algorithm": grid.algorithms,
+        "target_domain": grid.targets,
+    }
+    given = {name: values for name, values in axes.items() if values}
+    for file, *values in itertools.product(files, *given.values()):
+        chosen = {**grid.overrides, **dict(zip(given, values, strict=True))}
+        yield from _by_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})
+
+
+def _by_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
+    settings = resolve(raw)
+    if settings.overwrite:
+        raise UserError(
+            f"{settings.where('overwrite')}: a sweep throws nothing away; remove the runs by hand, or choose another "
+            f"--save_dir"
+        )
+    for target in targets_of(settings):
+        origin = raw["target_domain"].origin if "target_domain" in raw else "default"
+        yield resolve({**raw, "target_domain": Raw(target, origin)})
+
+
+def look_at(runs: Mapping[Path, Settings]) -> list[Job]:
+    """The state of every run. A folder that holds another experiment, or a damaged result, is refused."""
+    jobs = []
+    for path, settings in runs.items():
+        folder = RunFolder(path)
+        folder.check_content(settings)
+        jobs.append(look(path))
+        if jobs[-1].status.state is State.DONE:
+            folder.read_result()
+    return jobs
+
+
+def find(folder: Path) -> list[Job]:
+    """All runs at or below ``folder``."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected a sweep's --save_dir")
+    found = {path.parent for mark in (CONFIG_FILE, JOB_FILE) for path in folder.rglob(mark)}
+    if not found:
+        raise UserError(f"{folder}: there are no runs in it")
+    return [look(path) for path in sorted(found)]
+
+
+def count(jobs: Sequence[Job]) -> str:
+    """``"40 runs: 12 done, 28 left"``."""
+    counts = Counter(job.status.state for job in jobs)
+    parts = [f"{counts[state]} {state.value}" for state in State if counts[state]]
+    return f"{len(jobs)} runs: {', '.join(parts)}"

@@ -1,0 +1,90 @@
+"""The benchmarks' domains, which of them a run leaves out, and whether a batch can be shared by the others.
+
+Light: a sweep is planned, and its mistakes are found, without torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.files import subfolders
+from semilearn_ext.settings.schema import Settings
+
+DOMAINS: dict[str, tuple[str, ...]] = {
+    "digits_mini": ("pen", "texture", "street", "print"),
+    "pacs": ("art_painting", "cartoon", "photo", "sketch"),
+    "office_home": ("art", "clipart", "product", "real_world"),
+    "digits_dg": ("mnist", "mnist_m", "svhn", "syn"),
+    "mini_domainnet": ("clipart", "painting", "real", "sketch"),
+}
+FOLDER = "folder"
+"""Anybody's own data: its domains are the folders in ``data_dir``."""
+
+
+def domains_of(settings: Settings) -> list[str]:
+    """The domains of the benchmark that ``settings`` name, in its own order."""
+    if settings.dataset == FOLDER:
+        return _folders_in_data_dir(settings)
+    if settings.dataset not in DOMAINS:
+        known = [*DOMAINS, FOLDER]
+        hint = did_you_mean(settings.dataset, known) or f" (known: {', '.join(known)})"
+        raise UserError(f"{settings.where('dataset')}: {settings.dataset!r} is not a known benchmark{hint}")
+    return list(DOMAINS[settings.dataset])
+
+
+def _folders_in_data_dir(settings: Settings) -> list[str]:
+    root = Path(settings.data_dir).expanduser()
+    if not root.is_dir():
+        raise UserError(f"{settings.where('data_dir')}: {root}: no such folder; expected <domain>/<class>/* in it")
+    names = subfolders(root)
+    if len(names) < 2:
+        raise UserError(
+            f"{settings.where('data_dir')}: {root}: expected a folder for each of two or more domains, "
+            f"found {', '.join(names) or 'none'}"
+        )
+    return names
+
+
+def targets_of(settings: Settings) -> list[str]:
+    """The domains to leave out, one run each. Unknown or contradictory domains are refused, and so are batches that
+    cannot be shared by the source domains."""
+    domains = domains_of(settings)
+    named = [("source_domains", name) for name in settings.source_domains]
+    if settings.target_domain != "all":
+        named.append(("target_domain", settings.target_domain))
+    for key, name in named:
+        if name not in domains:
+            hint = did_you_mean(name, [*domains, "all"])
+            raise UserError(
+                f"{settings.where(key)}: {name!r} is not a domain of {settings.dataset} ({', '.join(domains)}){hint}"
+            )
+    if settings.target_domain in settings.source_domains:
+        raise UserError(
+            f"{settings.where('source_domains')}: {settings.target_domain!r} is the target and cannot be a source"
+        )
+    targets = domains if settings.target_domain == "all" else [settings.target_domain]
+    for target in targets:
+        check_batch(settings, len(sources(settings, target)), world=1)
+    return targets
+
+
+def sources(settings: Settings, target: str) -> list[str]:
+    """The domains to train on when ``target`` is left out, in the benchmark's order."""
+    domains = domains_of(settings)
+    wanted = settings.source_domains or domains
+    return [name for name in domains if name in wanted and name != target]
+
+
+def check_batch(settings: Settings, sources: int, world: int) -> None:
+    """Refuse a ``batch_size`` that cannot be shared by so many source domains and processes."""
+    where = settings.where("batch_size")
+    if not sources:
+        raise UserError(f"{settings.where('source_domains')}: no domain is left to train on")
+    if settings.batch_size % sources:
+        near = max(sources, round(settings.batch_size / sources) * sources)
+        raise UserError(f"{where}: {settings.batch_size} is not divisible by the {sources} source domains; try {near}")
+    if (settings.batch_size // sources) % world:
+        raise UserError(
+            f"{where}: {settings.batch_size // sources} images a domain cannot be shared by {world} processes"
+        )

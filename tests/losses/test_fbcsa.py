@@ -1,0 +1,100 @@
+"""FBCSA against the released code's numbers, against plain loops, and where it must and must not push."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from semilearn_ext.losses import fbcsa_loss
+from tests.conftest import SHARED
+
+FIXTURE = SHARED / "fixtures" / "rivals" / "fbcsa.npz"
+
+
+@pytest.mark.skipif(not FIXTURE.exists(), reason="needs the fixtures in ../shared")
+def test_it_equals_the_released_code() -> None:
+    given = {name: torch.from_numpy(value) for name, value in np.load(FIXTURE).items()}
+    domains, images, _ = given["feat"].shape
+    loss = fbcsa_loss(
+        given["feat"].flatten(0, 1),
+        given["proto"],
+        given["label"].flatten(),
+        given["mask"].flatten(),
+        torch.arange(domains).repeat_interleave(images),
+        given["other_domain"],
+        given["last_rank"],
+    )
+    assert 0.1 * float(loss.fbc) == pytest.approx(float(given["loss_fbc_sum_over_domains"]), abs=1e-10)
+    assert 0.5 * float(loss.sa) == pytest.approx(float(given["loss_sa_sum_over_domains"]), abs=1e-10)
+
+
+def scene(seed: int) -> dict[str, Tensor]:
+    """Three domains of unequal size in mixed order."""
+    rng = torch.Generator().manual_seed(seed)
+    return {
+        "features": torch.randn(17, 6, generator=rng, dtype=torch.float64),
+        "prototypes": 0.6 * torch.randn(3, 9, 6, generator=rng, dtype=torch.float64),
+        "pseudo_label": torch.randint(9, (17,), generator=rng),
+        "confident": torch.rand(17, generator=rng) < 0.6,
+        "domain": torch.cat([torch.arange(3), torch.randint(3, (14,), generator=rng)]),
+        "other_domain": torch.tensor([2, 0, 1]),
+        "last_rank": torch.tensor([2, 4, 3]),
+    }
+
+
+def by_loops(
+    features: Tensor,
+    prototypes: Tensor,
+    pseudo_label: Tensor,
+    confident: Tensor,
+    domain: Tensor,
+    other_domain: Tensor,
+    last_rank: Tensor,
+) -> tuple[float, float]:
+    fbc_sum = sa_sum = 0.0
+    for d in range(len(prototypes)):
+        members = [i for i in range(len(features)) if int(domain[i]) == d]
+        for i in members:
+            if not confident[i]:
+                continue
+            z = features[i] / features[i].norm()
+            own = [float(z @ p) for p in prototypes[d]]
+            other = [float(z @ p) for p in prototypes[int(other_domain[d])]]
+            y = int(pseudo_label[i])
+            for s in (own, other):
+                fbc_sum += (math.log(sum(math.exp(v) for v in s)) - s[y]) / len(members)
+            ranked = sorted(own, reverse=True)
+            wrong = ranked[1 : int(last_rank[d])]
+            best = own.index(ranked[0])
+            sa_sum += (2 - ranked[0] - other[best] + sum(wrong) / len(wrong)) / len(members)
+    return fbc_sum, sa_sum
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_equals_plain_loops(seed: int) -> None:
+    given = scene(seed)
+    assert [float(part) for part in fbcsa_loss(**given)] == pytest.approx(by_loops(**given), abs=1e-12)
+
+
+def test_confident_images_are_pushed_and_others_are_not() -> None:
+    given = scene(0)
+    for part in (0, 1):
+        features = given["features"].clone().requires_grad_()
+        fbcsa_loss(**{**given, "features": features})[part].backward()
+        assert features.grad is not None
+        moved = features.grad.abs().sum(1) > 0
+        assert torch.equal(moved, given["confident"])
+
+
+def test_without_a_confident_image_it_is_zero_with_a_gradient_of_zero() -> None:
+    given = scene(1)
+    features = given["features"].clone().requires_grad_()
+    loss = fbcsa_loss(**{**given, "features": features, "confident": torch.zeros(17, dtype=torch.bool)})
+    (loss.fbc + loss.sa).backward()
+    assert loss.fbc.item() == loss.sa.item() == 0.0
+    assert features.grad is not None
+    assert not features.grad.any()

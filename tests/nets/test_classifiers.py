@@ -1,0 +1,105 @@
+"""StyleMatch's and DGWM's classifiers against the released code's numbers, and how they behave in training and test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from semilearn_ext.nets.classifier_net import find_classifier, replace_classifier
+from semilearn_ext.nets.cnn import cnn
+from semilearn_ext.nets.modulated_classifier import ModulatedClassifier
+from semilearn_ext.nets.stochastic_classifier import StochasticClassifier
+from tests.conftest import SHARED
+
+RIVALS = SHARED / "fixtures" / "rivals"
+needs_fixtures = pytest.mark.skipif(not RIVALS.exists(), reason="needs the fixtures in ../shared")
+
+
+def read(path: Path) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in np.load(path).items()}
+
+
+def fed_noise(monkeypatch: pytest.MonkeyPatch, noise: torch.Tensor) -> None:
+    """Whatever asks for normal noise gets this."""
+    monkeypatch.setattr(torch, "randn_like", lambda like: noise.view_as(like))
+    monkeypatch.setattr(torch, "randn", lambda *shape, **_: noise.view(*shape))
+
+
+@needs_fixtures
+def test_the_stochastic_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = read(RIVALS / "stochastic_classifier.npz")
+    classifier = StochasticClassifier(24, 7).double()
+    classifier.mu.data, classifier.sigma.data = given["mu"], given["sigma"]
+    fed_noise(monkeypatch, given["noise"])
+    torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.pseudo(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+
+
+@needs_fixtures
+def test_the_modulated_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = read(RIVALS / "dgwm.npz")
+    classifier = ModulatedClassifier(32, 7).double()
+    layers = [m for part in (classifier.describe, classifier.generate) for m in part if isinstance(m, nn.Linear)]
+    names = ("p1", "p2", "p3", "p4", "p5", "h1", "h2")
+    for name, layer in zip(names, [*layers, classifier.by_feature, classifier.by_class], strict=True):
+        layer.weight.data, layer.bias.data = given[f"{name}_weight"], given[f"{name}_bias"]
+    classifier.weight.data = given["weight"]
+    fed_noise(monkeypatch, given["noise"])
+    torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.pseudo(given["feat"]), given["logits_pseudo_label"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+
+
+def test_widths_are_the_published_ones_at_512_features() -> None:
+    shapes = {tuple(p.shape) for p in ModulatedClassifier(512, 7).parameters() if p.ndim == 2}
+    assert shapes == {(7, 512), (256, 512), (128, 256), (64, 128), (256, 128), (512, 256), (512, 512)}
+
+
+def test_a_batch_of_several_domains_is_classified_domain_by_domain() -> None:
+    """What USB's own step needs: the same logits as one call for each domain and view."""
+    torch.manual_seed(0)
+    classifier = ModulatedClassifier(16, 5)
+    feat = torch.randn(6 + 2 * 12, 16)
+    for linear_layer in classifier.generate:
+        if isinstance(linear_layer, nn.Linear) and linear_layer.in_features == 4:
+            linear_layer.weight.data[:, 2:] = 0  # noise has no say, so that calls can be compared
+    classifier.lay_out(labelled=6, unlabelled=12, domains=3)
+    together = classifier(feat)
+    parts = [*feat[:6].chunk(3), *feat[6:18].chunk(3), *feat[18:].chunk(3)]
+    torch.testing.assert_close(together, torch.cat([classifier.pseudo(part) for part in parts]))
+
+
+def test_weak_views_get_no_noise_and_the_others_do() -> None:
+    torch.manual_seed(0)
+    classifier = ModulatedClassifier(16, 5)
+    classifier.lay_out(labelled=6, unlabelled=6, domains=3)
+    feat = torch.randn(18, 16)
+    one, other = classifier(feat), classifier(feat)
+    assert torch.equal(one[6:12], other[6:12])
+    assert (one[:6] != other[:6]).any(dim=1).all()
+    assert (one[12:] != other[12:]).any(dim=1).all()
+
+
+def test_noise_is_drawn_in_training_only() -> None:
+    classifier = StochasticClassifier(8, 3)
+    feat = torch.randn(4, 8)
+    assert not torch.equal(classifier(feat), classifier(feat))
+    classifier.eval()
+    assert torch.equal(classifier(feat), classifier(feat))
+
+
+def test_a_networks_classifier_is_replaced() -> None:
+    model = cnn(10, 32)
+    replace_classifier(model, StochasticClassifier(model.num_features, 10))
+    assert isinstance(find_classifier(model), StochasticClassifier)
+    assert model.eval()(torch.zeros(2, 3, 32, 32))["logits"].shape == (2, 10)
+    replace_classifier(model, ModulatedClassifier(model.num_features, 10))
+    modulated = find_classifier(model)
+    feat = torch.randn(2, model.num_features)
+    assert torch.equal(model.eval()(feat, only_fc=True), linear(feat, modulated.weight))

@@ -1,0 +1,178 @@
+"""Against a real SLURM, started here on this one machine: an array runs, and jobs that are stopped go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.slurm import Request, minutes
+from tests.conftest import ROOT
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
+PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+CONFIG = """
+ClusterName=test
+SlurmctldHost={host}
+SlurmctldPort={ctld_port}
+SlurmdPort={d_port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=1
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/ctld.pid
+SlurmdPidFile={folder}/d.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+KillWait=5
+NodeName={host} CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def why_not() -> str:
+    if os.geteuid() != 0:
+        return "SLURM's daemons are started as root"
+    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    try:
+        import submitit  # noqa: F401
+    except ImportError:
+        return "not installed: submitit"
+    return ""
+
+
+def free_port() -> int:
+    with socket.socket() as any_port:
+        any_port.bind(("", 0))
+        return int(any_port.getsockname()[1])
+
+
+@contextmanager
+def daemon(command: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A controller, a node and munge, in a folder of their own; stopped at the end."""
+    if why_not():
+        pytest.skip(why_not())
+    folder = tmp_path_factory.mktemp("slurm")
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    host = socket.gethostname().split(".")[0]
+    config = folder / "slurm.conf"
+    cpus = os.cpu_count()
+    config.write_text(CONFIG.format(host=host, folder=folder, ctld_port=free_port(), d_port=free_port(), cpus=cpus))
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.sock", f"--key-file={folder}/munge.key"]
+    munge += [f"--pid-file={folder}/munge.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed"]
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SLURM_CONF", str(config))
+        environment.setenv("PATH", PATH)
+        stack.enter_context(daemon(munge, folder / "munge.out"))
+        wait_for((folder / "munge.sock").exists)
+        stack.enter_context(daemon(["slurmctld", "-D"], folder / "ctld.out"))
+        stack.enter_context(daemon(["slurmd", "-D"], folder / "d.out"))
+        wait_for(lambda: said("sinfo", "--noheader", "--format=%t") == "idle")
+        yield folder
+        subprocess.run(["scancel", "--user=root"], check=True)
+        wait_for(lambda: not said("squeue", "--noheader"))
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def sweep(*arguments: str, cwd: Path) -> str:
+    command = [sys.executable, "-m", "semilearn_ext", "sweep", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_array_runs_and_jobs_that_slurm_stops_go_on(slurm: Path, tmp_path: Path, cache_dir: Path) -> None:
+    flags = (
+        *("--launcher", "slurm", "--time", "10", "--partition", "main", "--save_dir", "runs", "--device", "cpu"),
+        *("--algorithms", "supervised", "--targets", "pen,print", "--batch_size", "6", "--labels_per_class", "5"),
+        *("--num_train_iter", "1500", "--num_eval_iter", "1000", "--checkpoint_every", "10"),
+        *("--cache_dir", str(cache_dir), "--flip", "false"),
+    )
+    assert "2 runs queued as " in sweep(*flags, cwd=tmp_path)
+    assert "2 runs are queued or running already" in sweep(*flags, cwd=tmp_path)
+    folders = [tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / t / "seed1" for t in ("pen", "print")]
+    array = said("squeue", "--noheader", "--format=%F").split()[0]
+
+    wait_for(lambda: all(list(folder.glob("checkpoint_*")) for folder in folders))
+    assert "2 running" in sweep("status", "runs", cwd=tmp_path)
+    # What SLURM does near the time limit, and what an administrator or a preemption does.
+    subprocess.run(["scancel", "--signal=USR2", f"{array}_0"], check=True)
+    subprocess.run(["scontrol", "requeue", f"{array}_1"], check=True)
+
+    wait_for(lambda: all((folder / "result.json").exists() for folder in folders), seconds=300)
+    for folder in folders:
+        assert "going on after iteration" in (folder / "log.txt").read_text(), (folder / "console.txt").read_text()
+    assert "stopped after iteration" in (folders[0] / "console.txt").read_text()
+    wait_for(lambda: not said("squeue", "--noheader"))
+    assert sweep("status", "runs", cwd=tmp_path).strip() == "2 runs: 2 done"
+
+
+def test_what_slurm_refuses_is_one_line(slurm: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "semilearn_ext", "sweep", "--launcher", "slurm", "--time", "5"]
+    command += ["--partition", "nowhere", "--targets", "pen", "--save_dir", str(tmp_path / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert "error: SLURM refused the jobs: " in done.stderr
+    assert "invalid partition" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90), ("1:30", 2), ("4:00:00", 240), ("2-12", 3600), ("1-02:03", 1563), ("0-00:00:01", 1)],
+)
+def test_times_as_slurm_writes_them(text: str, expected: int) -> None:
+    assert minutes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "1:2:3:4", "-5", "4h"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        minutes(text)
+
+
+def test_a_request_names_only_what_was_asked_for() -> None:
+    asked = Request(minutes=60, partition="gpu", sbatch={"account": "me"}).parameters()
+    assert asked["slurm_partition"] == "gpu"
+    assert asked["slurm_additional_parameters"] == {"requeue": True, "account": "me"}
+    assert "gpus_per_node" not in asked
