@@ -21,6 +21,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["semilearn_ext", "semilearn_ext.*"]),
+    package_data={"semilearn_ext.report": ["paper/*.csv", "page_files/*"]},
     install_requires=[
         "torch==2.11.*",
         "torchvision==0.26.*",
@@ -29,12 +30,16 @@ setup(
         "numpy>=1.24.4",
         "pyyaml>=6.0",
         "scikit-learn>=1.3",
+        "scipy>=1.15",
         "pandas>=2.0",
         "matplotlib>=3.7",
         "tqdm>=4.64",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.100", "pyarrow>=14", "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
+        "test": [
+            *("pytest>=8", "hypothesis>=6.100", "pyarrow>=14", "playwright>=1.45"),
+            *("ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"),
+        ],
         "slurm": ["submitit>=1.5"],
         "hub": ["huggingface_hub>=0.23", "pyarrow>=14"],
     },

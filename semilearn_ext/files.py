@@ -11,18 +11,20 @@ from typing import IO, Any
 from semilearn_ext.errors import UserError
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
     """Call ``write(file)`` on a temporary file in ``path``'s folder and rename it over ``path``.
 
-    When writing fails (a full disk, say) the temporary file is removed and the old ``path`` stays as it was.
+    ``flush`` waits for the disk; what can be made again need not. When writing fails (a full disk, say) the temporary
+    file is removed and the old ``path`` stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -35,12 +37,12 @@ def remove_leftovers(folder: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+def write_text(path: Path, text: str, flush: bool = True) -> None:
+    write_atomically(path, lambda file: file.write(text.encode()), flush)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n")
+def write_json(path: Path, value: Any, flush: bool = True) -> None:
+    write_text(path, json.dumps(value, indent=2, sort_keys=False) + "\n", flush)
 
 
 def subfolders(path: Path) -> list[str]:

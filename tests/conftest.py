@@ -26,8 +26,24 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def adain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """AdaIN's published weights, or, where ../shared is absent, random ones in files of the same form."""
+    published = SHARED / "weights" / "adain"
+    if published.is_dir():
+        return published
+    import torch
+
+    from semilearn_ext.nets.adain import build_decoder, build_encoder
+
+    folder = tmp_path_factory.mktemp("adain")
+    torch.save(build_encoder().state_dict(), folder / "vgg_normalised.pth")
+    torch.save(build_decoder().state_dict(), folder / "decoder.pth")
+    return folder
+
+
 @pytest.fixture
-def tiny(cache_dir: Path, tmp_path: Path) -> Callable[..., Settings]:
+def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Settings]:
     """Settings of a run that takes a second: a few steps of few images. Keywords override."""
 
     def make(**values: Any) -> Settings:
@@ -42,6 +58,7 @@ def tiny(cache_dir: Path, tmp_path: Path) -> Callable[..., Settings]:
             "device": "cpu",
             "progress": False,
             "cache_dir": str(cache_dir),
+            "adain_dir": str(adain_dir),
             "save_dir": str(tmp_path / "runs"),
         }
         return settings_from(**{**defaults, **values})

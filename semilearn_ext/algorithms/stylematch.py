@@ -20,7 +20,7 @@ from semilearn_ext.nets.adain import encoded_bytes, load_style_transfer
 from semilearn_ext.nets.classifier_net import replace_classifier
 from semilearn_ext.nets.stochastic_classifier import StochasticClassifier
 
-# Encodings of un-augmented images never change: kept where they all fit in so much memory.
+# Encodings of un-augmented images never change: kept where they fit in so much memory and will be needed again.
 KEPT_BYTES = 2**28
 
 
@@ -33,7 +33,8 @@ class StyleMatch(FixMatchParts):
         transfer = load_style_transfer(self.settings.adain_dir)
         self.style = StyleView(transfer, data.view, self.settings.options["style_alpha"], self.device)
         images = sum(len(self.eval_sets[stream]) for stream in self.encoded_streams)
-        self.keeps_encodings = encoded_bytes(images, data.view.size) <= KEPT_BYTES
+        fits = encoded_bytes(images, data.view.size) <= KEPT_BYTES
+        self.keeps_encodings = fits and data.total_steps * self.settings.batch_size > images
         self.kept: dict[str, Tensor] = {}
 
     def set_model(self) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.finished import FinishedRun, check_comparable
@@ -72,7 +73,7 @@ def draw(table: pd.DataFrame, panels: Sequence[str]) -> Figure:
             low, high = line["mean"] - spread, line["mean"] + spread
             axis.fill_between(line["epoch"], low, high, color=colour, alpha=0.2, linewidth=0)
         axis.set_title(target, fontweight="bold" if target == MEAN else None)
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     for axis in axes[max(len(panels) - columns, 0) : len(panels)]:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from semilearn_ext import training
 from semilearn_ext.analysis import style
@@ -134,7 +135,7 @@ def draw(histogram: pd.DataFrame) -> Figure:
         axis.plot(shown["candidates"], 100 * shown["share"], marker, color=colour, ms=3.5, mew=0, label=target)
     axis.set_xlabel("candidate classes of an unconfident image")
     axis.set_ylabel("share of images (%)")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(visible=False, axis="x")
     axis.legend(loc="upper right")
     return figure

@@ -1,6 +1,6 @@
 """A finished run's predictions for anybody's images: ``Predictor.load(run)(images)``.
 
-Images are decoded as in training and seen plain, without augmentation. The data the run was trained on need not be there.
+Images are decoded as in training and seen plain, without augmentation. The run's own data need not be there.
 """
 
 from __future__ import annotations

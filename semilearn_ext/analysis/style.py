@@ -1,15 +1,17 @@
 """How every figure looks, and how it is written: PNG and PDF, with the numbers behind it as CSV.
 
-Widths are those of a two-column paper, letters at least 7 points high at that width. Colours are those of Okabe and Ito,
-and matplotlib's cividis for surfaces: both can be told apart with any kind of colour vision.
+Widths are those of a two-column paper, letters at least 7 points high at that width. Colours are those of Okabe and
+Ito, and matplotlib's cividis for surfaces: both can be told apart with any kind of colour vision.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib
 import pandas as pd
@@ -64,16 +66,17 @@ def colour_and_marker(number: int) -> tuple[str, str]:
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
     """``out/name.png`` and ``out/name.pdf``, the same bytes for the same figure."""
-    paths = [out / f"{name}.{ending}" for ending in ("png", "pdf")]
-    for path, metadata in zip(paths, ({}, {"CreationDate": None}), strict=True):
-        ending = path.suffix[1:]
-        files.write_atomically(
-            path,
-            lambda file, ending=ending, metadata=metadata: figure.savefig(
-                file, format=ending, dpi=300, metadata=metadata
-            ),
-        )
-    return paths
+    written = []
+    for ending, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=ending, dpi=300, metadata=metadata)
+        written.append(out / f"{name}.{ending}")
+        files.write_atomically(written[-1], partial(_copy, buffer))
+    return written
+
+
+def _copy(buffer: io.BytesIO, file: IO[bytes]) -> None:
+    file.write(buffer.getbuffer())
 
 
 def save_numbers(frame: pd.DataFrame, out: Path, name: str) -> Path:

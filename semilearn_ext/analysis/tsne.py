@@ -3,8 +3,8 @@
 A row a method; three columns coloured by class, and a fourth with all images coloured by set. The numbers under the
 panels are computed on the features themselves, for distances in an embedding mean little: the silhouette of the classes
 (-1 to 1; Rousseeuw, 1987), and the squared maximum mean discrepancy between source and target (Gretton et al., 2012;
-unbiased, Gaussian kernel, its squared width the median squared distance): about 0 for two samples of one distribution, and
-less than 2 whatever the scale of the features. A classifier's error (the proxy A-distance) would not do: in so many
+unbiased, Gaussian kernel, its squared width the median squared distance): about 0 for two samples of one distribution,
+and less than 2 whatever the scale of the features. A classifier's error (the proxy A-distance) would not do: in so many
 dimensions it tells any two domains apart.
 """
 
@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from sklearn.metrics import pairwise_distances, silhouette_score
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.features import features
@@ -32,6 +32,8 @@ SETS = {"labelled source": style.RED, "unlabelled source": style.BLUE, "target":
 COMPONENTS = 50
 PERPLEXITY = 30.0
 CLASSES_NAMED = 24
+LEGEND_LETTERS = 70
+_LEGEND = {"markerscale": 2, "handletextpad": 0.1, "columnspacing": 0.8}
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ def domain_gap(source: np.ndarray, target: np.ndarray) -> float:
     kernel = np.exp(-squared / np.median(squared[np.triu_indices(len(feat), 1)]))
     np.fill_diagonal(kernel, 0)
     count, others = len(source), len(target)
-    within = kernel[:count, :count].sum() / (count * (count - 1)) + kernel[count:, count:].sum() / (others * (others - 1))
-    return float(within - 2 * kernel[:count, count:].mean())
+    within_source = kernel[:count, :count].sum() / (count * (count - 1))
+    within_target = kernel[count:, count:].sum() / (others * (others - 1))
+    return float(within_source + within_target - 2 * kernel[:count, count:].mean())
 
 
 def measure(rebuilt: Rebuilt, name: str, options: Options) -> Embedded:
@@ -119,8 +122,7 @@ def measure(rebuilt: Rebuilt, name: str, options: Options) -> Embedded:
 def draw(embedded: Sequence[Embedded]) -> Figure:
     classes = embedded[0].classes
     columns = [*SETS, "all"]
-    legend_rows = -(-len(classes) // 8) if len(classes) <= CLASSES_NAMED else 1
-    figure = Figure(figsize=(style.TWO_COLUMNS, 1.85 * len(embedded) + 0.2 * (legend_rows + 1)))
+    figure = Figure(figsize=(style.TWO_COLUMNS, 1.8 * len(embedded) + 0.7))
     axes = figure.subplots(len(embedded), len(columns), squeeze=False)
     for axis, title in zip(axes[0], columns, strict=True):
         axis.set_title(title)
@@ -133,6 +135,7 @@ def draw(embedded: Sequence[Embedded]) -> Figure:
             row[-1].scatter(*one.place[one.part == number].T, s=3, color=colour, linewidths=0, rasterized=True)
         row[-1].set_xlabel(f"MMD² {_two_places(one.gap)}")
         _frame(row, one.place)
+    figure.supxlabel("silhouette by class and MMD² are those of the features, not of the embedding", fontsize=7)
     _legends(figure, axes[0][0], classes)
     return figure
 
@@ -155,7 +158,9 @@ def _scatter_classes(axis: Axes, one: Embedded, chosen: np.ndarray) -> None:
     for label, name in enumerate(one.classes):
         here = one.place[chosen & (one.label == label)]
         colour, marker = style.colour_and_marker(label)
-        axis.scatter(*here.T, s=5, color=colour, marker=marker, linewidths=0, label=name, rasterized=True)
+        axis.scatter(
+            here[:, 0], here[:, 1], s=5, color=colour, marker=marker, linewidths=0, label=name, rasterized=True
+        )
 
 
 def _legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
@@ -173,7 +178,7 @@ def _legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
     else:
         figure.text(0, 0, f"{len(classes)} classes: their names are in the CSV", fontsize=7)
     dots = [axis.scatter([], [], s=5, color=colour, linewidths=0) for colour in SETS.values()]
-    figure.legend(dots, list(SETS), loc="outside lower right", ncols=1, markerscale=2, handletextpad=0.1)
+    figure.legend(dots, list(SETS), loc="outside lower right", **_LEGEND)
 
 
 def point_table(embedded: Sequence[Embedded]) -> pd.DataFrame:
@@ -197,10 +202,7 @@ def point_table(embedded: Sequence[Embedded]) -> pd.DataFrame:
 
 def number_table(embedded: Sequence[Embedded]) -> pd.DataFrame:
     """A row a method: the numbers under its panels."""
-    rows = [
-        {"method": one.name, **dict(zip(SETS, one.silhouettes, strict=True)), "mmd2": one.gap}
-        for one in embedded
-    ]
+    rows = [{"method": one.name, **dict(zip(SETS, one.silhouettes, strict=True)), "mmd2": one.gap} for one in embedded]
     return pd.DataFrame(rows)
 
 

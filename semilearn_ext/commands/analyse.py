@@ -33,6 +33,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
     landscape.add_argument(
         "--span", type=float, default=0.5, metavar="X", help="longest step along each direction [0.5]"
     )
+    landscape.add_argument("--float32", action="store_true", help="eigenvectors in float32: four times faster on a CPU")
     landscape.set_defaults(call=run_landscape)
     for kind in (tsne, landscape):
         kind.add_argument(
@@ -81,8 +82,9 @@ def run_observation(arguments: argparse.Namespace) -> None:
     ours = {name: given.pop(name, None) for name in ("runs", "c", "out", "call", "command", "kind")}
     if bool(ours["runs"]) == bool(ours["c"]):
         raise UserError("analyse observation: give either --c FILE, which is trained, or finished runs")
-    if ours["runs"] and given.keys() - {"device", "data_dir"}:
-        raise UserError(f"analyse observation: --{min(given.keys() - {'device', 'data_dir'})} is for training, with --c")
+    only_for_training = sorted(given.keys() - {"device", "data_dir"})
+    if ours["runs"] and only_for_training:
+        raise UserError(f"analyse observation: --{only_for_training[0]} goes with --c FILE, not with finished runs")
     from semilearn_ext.analysis import observation
     from semilearn_ext.analysis.finished import find_runs
     from semilearn_ext.settings import load_settings
@@ -112,6 +114,6 @@ def run_landscape(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import landscape
     from semilearn_ext.analysis.finished import open_run
 
-    options = landscape.Options(arguments.images, arguments.points, arguments.span)
+    options = landscape.Options(arguments.images, arguments.points, arguments.span, arguments.float32)
     runs = [open_run(path) for path in arguments.runs]
     print(landscape.main(runs, arguments.out, options, arguments.device, arguments.data_dir))

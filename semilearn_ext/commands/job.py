@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from semilearn_ext.errors import Interrupted, UserError
+from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.lock import Held, hold
@@ -31,6 +31,11 @@ def run(arguments: argparse.Namespace) -> None:
             _run(folder, arguments.attempt)
     except Held:
         sys.exit(jobs.HELD)
+
+
+def train(folder: Path, attempt: int) -> int:
+    """The same from Python, for a process that was forked for it: its exit code."""
+    return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt)))
 
 
 def _run(folder: Path, attempt: int | None) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
@@ -66,46 +67,55 @@ def run(arguments: argparse.Namespace) -> None:
         print(status(_folder(arguments)))
         return
     retry = arguments.action == "retry"
-    experiments: Mapping[Path, Settings] = {}
-    if retry and arguments.folder is not None:
-        planned = sweep.find(arguments.folder)
-    else:
-        experiments = sweep.experiments(grid(arguments))
-        planned = sweep.look_at(experiments)
+    plan = _plan_of_folder(arguments.folder) if retry and arguments.folder else _plan_of_grid(grid(arguments))
     wanted = {State.FAILED} if retry else {State.LEFT, State.QUEUED, State.STOPPED, State.RUNNING}
-    chosen = [job for job in planned if job.status.state in wanted]
-    if convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run"):
-        print("\n".join(f"{job.status.state.value:<8} {job.folder}" for job in planned))
-        print(f"{sweep.count(planned)}; {len(chosen)} to run")
-        return
-    print(f"{sweep.count(planned)}; {len(chosen)} to run", flush=True)
-    launch = _run_on_slurm if arguments.launcher == "slurm" else _run_here
-    launch(arguments, planned, chosen, experiments)
+    chosen = [job for job in plan.jobs if job.status.state in wanted]
+    dry_run = convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run")
+    if dry_run:
+        print("\n".join(f"{job.status.state.value:<8} {job.folder}" for job in plan.jobs))
+    print(f"{sweep.count(plan.jobs)}; {len(chosen)} to run", flush=True)
+    if not dry_run:
+        launch = _run_on_slurm if arguments.launcher == "slurm" else _run_here
+        launch(arguments, plan, chosen)
 
 
-def _run_here(
-    arguments: argparse.Namespace,
-    planned: Sequence[Job],
-    chosen: Sequence[Job],
-    experiments: Mapping[Path, Settings],
-) -> None:
+class Plan(NamedTuple):
+    jobs: Sequence[Job]
+    settings: Mapping[Path, Settings]
+    """By the run's folder, where they are not planned there already."""
+    save_dir: Path
+
+    def write(self, chosen: Sequence[Job]) -> None:
+        for job in chosen:
+            if job.folder in self.settings:
+                jobs.write(job.folder, self.settings[job.folder])
+
+
+def _plan_of_grid(asked: sweep.Grid) -> Plan:
+    experiments = sweep.experiments(asked)
+    return Plan(sweep.look_at(experiments), experiments, Path(next(iter(experiments.values())).save_dir))
+
+
+def _plan_of_folder(folder: Path) -> Plan:
+    return Plan(sweep.find(folder), {}, folder)
+
+
+def _run_here(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) -> None:
+    from semilearn_ext.commands.job import train
     from semilearn_ext.runs import local
     from semilearn_ext.runs.display import Display
+    from semilearn_ext.runs.forks import can_fork, forking
 
     _refuse(arguments, _ON_SLURM, "a flag for --launcher slurm")
     places = local.slots(arguments.jobs, arguments.gpus, arguments.jobs_per_gpu)
-    _write(chosen, experiments)
-    done = [RunFolder(job.folder).read_result() for job in planned if job.status.state is State.DONE]
-    local.run(chosen, places, Display(), [result["seconds"] for result in done if "seconds" in result])
-    report([jobs.look(job.folder) for job in planned])
+    plan.write(chosen)
+    done = [RunFolder(job.folder).read_result() for job in plan.jobs if job.status.state is State.DONE]
+    start = forking(train, "semilearn_ext.training") if can_fork() else None
+    local.run(chosen, places, Display(), [result["seconds"] for result in done if "seconds" in result], start)
+    report([jobs.look(job.folder) for job in plan.jobs], plan.save_dir)
 
 
-def _run_on_slurm(
-    arguments: argparse.Namespace,
-    planned: Sequence[Job],
-    chosen: Sequence[Job],
-    experiments: Mapping[Path, Settings],
-) -> None:
+def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) -> None:
     """Queue the jobs that are not queued yet, and return: the cluster does the rest."""
     from semilearn_ext.runs import slurm
 
@@ -125,20 +135,14 @@ def _run_on_slurm(
         job for job in chosen if job.status.state is not State.RUNNING and jobs.queued_as(job.folder) not in queue
     ]
     if wanted:
-        save_dir = wanted[0].folder.parents[4]
-        _write(wanted, experiments)
-        for job, identity in zip(wanted, slurm.submit(wanted, request, save_dir / slurm.LOGS), strict=True):
+        plan.write(wanted)
+        identities = slurm.submit(wanted, request, plan.save_dir / slurm.LOGS)
+        for job, identity in zip(wanted, identities, strict=True):
             jobs.mark_queued(job.folder, identity)
-        print(f"{len(wanted)} runs queued as {jobs.queued_as(wanted[0].folder).split('_')[0]}")
-        print(f"how far they are: python -m semilearn_ext sweep status {save_dir}")
+        print(f"{len(wanted)} runs queued as {identities[0].split('_')[0]}")
+        print(f"how far they are: python -m semilearn_ext sweep status {plan.save_dir}")
     if len(wanted) < len(chosen):
         print(f"{len(chosen) - len(wanted)} runs are queued or running already")
-
-
-def _write(chosen: Sequence[Job], experiments: Mapping[Path, Settings]) -> None:
-    for job in chosen:
-        if job.folder in experiments:
-            jobs.write(job.folder, experiments[job.folder])
 
 
 def _refuse(arguments: argparse.Namespace, flags: set[str], reason: str) -> None:
@@ -147,12 +151,11 @@ def _refuse(arguments: argparse.Namespace, flags: set[str], reason: str) -> None
             raise UserError(f"{COMMAND_LINE}: --{name} is {reason}")
 
 
-def report(planned: Sequence[Job]) -> None:
+def report(planned: Sequence[Job], save_dir: Path) -> None:
     """What is done, what is not and why, and what to do next. Anything unfinished is an error."""
     unfinished = [job for job in planned if job.status.state is not State.DONE]
     for job in unfinished:
         print(obituary(job))
-    save_dir = planned[0].folder.parents[4]
     print(sweep.count(planned))
     if len(unfinished) < len(planned):
         print(f"tables: python -m semilearn_ext tables {save_dir}")

@@ -104,10 +104,10 @@ def results(
     paper = paper_numbers.accuracy()
     cells = cells.merge(paper if beside_the_paper else paper.iloc[:0], on=KEY, how="left")
     cells["difference"] = cells["mean"] - cells["paper_mean"]
-    return cells.sort_values(GROUP, key=_sort_key, ignore_index=True)
+    return cells.sort_values(GROUP, key=sort_key, ignore_index=True)
 
 
-def _sort_key(column: pd.Series) -> pd.Series:
+def sort_key(column: pd.Series) -> pd.Series:
     """Datasets, methods and label counts (the larger first) in the paper's order, others behind them by name."""
     if column.name == "labels":
         return -column

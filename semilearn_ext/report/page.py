@@ -15,7 +15,7 @@ import yaml
 
 from semilearn_ext.report.build import Report
 from semilearn_ext.report.evaluations import ACCURACIES, curves
-from semilearn_ext.report.frames import Group, over_targets
+from semilearn_ext.report.frames import Group, over_targets, sort_key
 from semilearn_ext.report.kinds import GROUP, differing
 from semilearn_ext.report.layout import Cell, Column, Panel, Table
 from semilearn_ext.report.names import dataset_title, method_title, setting_title
@@ -92,7 +92,7 @@ def _filters(results: Results) -> str:
 def _table_section(table: Table) -> Section:
     panels = "".join(_panel(table, panel) for panel in table.panels)
     body = (
-        f'<section id="{table.name}"><h2>{_text(table.title)}</h2>{panels}'
+        f'<section id="{table.name}"><h2>{_text(table.title)}</h2><div class="panels">{panels}</div>'
         f'<p class="caption">{_text(table.caption)}</p>{_list(table.notes, "notes")}</section>'
     )
     return table.name, table.title, body
@@ -181,11 +181,12 @@ def _metric_choice() -> str:
 
 def _chart_data(results: Results) -> dict[str, Any]:
     """What the script draws. Methods keep their colour through the page: it goes by their place in ``names``."""
-    names = list(dict.fromkeys(Group(*row).title for row in results.cells[GROUP].itertuples(index=False, name=None)))
+    ordered = results.cells[GROUP].sort_values(["method", "kind"], key=sort_key, kind="stable")
+    names = list(dict.fromkeys(Group(*row).title for row in ordered.itertuples(index=False, name=None)))
     drawn = [
         {
             "dataset": curve.group.dataset,
-            "labels": curve.group.labels,
+            "labels": int(curve.group.labels),
             "name": curve.group.title,
             "seeds": curve.seeds,
             "epochs": curve.epochs,
@@ -205,7 +206,7 @@ def _bars(results: Results) -> list[dict[str, Any]]:
         targets = list(results.targets[row.dataset])
         values = [one.get((group, target), (None, None, 0)) for target in targets] + [(row.mean, row.std, row.n)]
         mean, std, n = zip(*[(_finite(mean), _finite(std), int(n)) for mean, std, n in values], strict=True)
-        about = {"dataset": row.dataset, "labels": row.labels, "name": group.title, "targets": [*targets, "mean"]}
+        about = {"dataset": row.dataset, "labels": int(row.labels), "name": group.title, "targets": [*targets, "mean"]}
         bars.append({**about, "mean": mean, "std": std, "n": n})
     return bars
 

@@ -79,8 +79,6 @@ def read_run(path: Path) -> dict[str, Any]:
     """One finished run as a row, or a UserError that says why its result cannot be trusted."""
     folder = RunFolder(path)
     result, where = folder.read_result(), folder.result_file
-    if not isinstance(result, dict):
-        raise UserError(f"{where}: not a run's result: a {type(result).__name__}, expected a mapping")
     _check_fields(result, where)
     row = {
         "dataset": result["dataset"],

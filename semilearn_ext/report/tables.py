@@ -57,8 +57,8 @@ _BASES = ("erm", "meanteacher", "freematch", "fixmatch", "stylematch")
 _UPCSC = ("freematch_upcsc", "fixmatch_upcsc", "stylematch_upcsc")
 
 NAMED: Mapping[str, Named] = {
-    "label_10": Named("Ten labels a class", (_BASES, _UPCSC), (10,)),
-    "label_5": Named("Five labels a class", (_BASES, _UPCSC), (5,)),
+    "label_10": Named("Main results, ten labels a class", (_BASES, _UPCSC), (10,)),
+    "label_5": Named("Main results, five labels a class", (_BASES, _UPCSC), (5,)),
     "plugins": Named("Plug-ins on FixMatch and StyleMatch", (_with_plugins("fixmatch"), _with_plugins("stylematch"))),
     "plugins_freematch": Named("Plug-ins on FreeMatch", (_with_plugins("freematch"),)),
     "ablation": Named(

@@ -106,9 +106,11 @@ class RunFolder:
 
     def read_result(self) -> dict[str, Any]:
         try:
-            result: dict[str, Any] = json.loads(self.result_file.read_text())
+            result = json.loads(self.result_file.read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"{self.result_file}: cannot be read: {error}") from None
+        if not isinstance(result, dict):
+            raise UserError(f"{self.result_file}: is not a run's result")
         return result
 
     def read_metrics(self) -> list[dict[str, Any]]:

@@ -73,12 +73,13 @@ def look(folder: Path) -> Job:
 def write(folder: Path, settings: Settings) -> None:
     """Plan a run: put what it needs into its folder."""
     planned = {"cwd": os.getcwd(), "settings": settings.flat(), "queued_as": queued_as(folder)}
-    files.write_json(folder / JOB_FILE, planned)
+    files.write_json(folder / JOB_FILE, planned, flush=False)
 
 
 def mark_queued(folder: Path, identity: str) -> None:
     """Remember the id that a cluster's queue gave to the run planned in ``folder``."""
-    files.write_json(folder / JOB_FILE, {**json.loads((folder / JOB_FILE).read_text()), "queued_as": identity})
+    planned = {**json.loads((folder / JOB_FILE).read_text()), "queued_as": identity}
+    files.write_json(folder / JOB_FILE, planned, flush=False)
 
 
 def queued_as(folder: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from semilearn_ext.errors import Interrupted, UserError
 from semilearn_ext.runs import job as jobs
@@ -25,6 +25,35 @@ LOOK_AGAIN = 2.0
 """Seconds between two looks at what other processes are training."""
 
 Command = Callable[[Path, int], list[str]]
+
+
+class Process(Protocol):
+    """A job at work, as ``subprocess.Popen`` is one."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+
+
+Start = Callable[[Path, int, dict[str, str], Path], Process]
+"""Starts the job planned in a folder, as its so-many-th attempt, in an environment, with a file for what it prints."""
+
+
+def as_command(command: Command) -> Start:
+    """Jobs as processes of their own from the beginning."""
+
+    def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> subprocess.Popen[bytes]:
+        with console.open("ab") as said:
+            return subprocess.Popen(
+                command(folder, attempt),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for the sweep, which passes it on
+            )
+
+    return start
 
 
 def job_command(folder: Path, attempt: int) -> list[str]:
@@ -73,7 +102,7 @@ class Ending:
 @dataclass
 class _Child:
     job: Job
-    process: subprocess.Popen[bytes]
+    process: Process
     place: str | None
     began: float = field(default_factory=time.monotonic)
 
@@ -85,13 +114,13 @@ class Pool:
     that somebody else has finished, or has tried in vain, is not run again.
     """
 
-    def __init__(self, planned: Sequence[Job], places: Sequence[str | None], command: Command) -> None:
+    def __init__(self, planned: Sequence[Job], places: Sequence[str | None], begin: Start) -> None:
         self.waiting = deque(planned)
         self.elsewhere: list[Job] = []
         self.free = deque(places)
         self.children: list[_Child] = []
         self.endings: dict[Path, Ending] = {}
-        self.command = command
+        self.begin = begin
         self.places = len(places)
         self.looked = time.monotonic()
 
@@ -116,15 +145,8 @@ class Pool:
 
     def _spawn(self, job: Job, attempt: int) -> None:
         place = self.free.popleft()
-        with (job.folder / CONSOLE_FILE).open("ab") as console:
-            process = subprocess.Popen(
-                self.command(job.folder, attempt),
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                env=environment(place, self.places, os.environ),
-                start_new_session=True,  # Ctrl-C in the terminal is for the sweep, which passes it on
-            )
+        mine = environment(place, self.places, os.environ)
+        process = self.begin(job.folder, attempt, mine, job.folder / CONSOLE_FILE)
         self.children.append(_Child(job, process, place))
 
     def reap(self) -> Iterator[tuple[Job, Ending, float]]:
@@ -189,13 +211,13 @@ def run(
     places: Sequence[str | None],
     display: Display,
     seconds: Sequence[float] = (),
-    command: Command = job_command,
+    start: Start | None = None,
 ) -> dict[Path, Ending]:
     """Run all jobs and return how each ended, by folder. ``seconds``: how long such runs took before.
 
     The first Ctrl-C or SIGTERM asks the jobs to save and stop, the second kills them; then Interrupted is raised.
     """
-    pool = Pool(planned, places, command)
+    pool = Pool(planned, places, start or as_command(job_command))
     took = list(seconds)
     with _stop_requests() as stop:
         while not pool.is_over:

@@ -73,11 +73,11 @@ def look_at(runs: Mapping[Path, Settings]) -> list[Job]:
     """The state of every run. A folder that holds another experiment, or a damaged result, is refused."""
     jobs = []
     for path, settings in runs.items():
-        folder = RunFolder(path)
-        folder.check_content(settings)
-        jobs.append(look(path))
-        if jobs[-1].status.state is State.DONE:
-            folder.read_result()
+        folder, job = RunFolder(path), look(path)
+        done = job.status.state is State.DONE
+        if not done or folder.read_result().get("config_hash") != config_hash(settings):
+            folder.check_content(settings)
+        jobs.append(job)
     return jobs
 
 

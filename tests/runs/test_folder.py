@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
+from semilearn_ext import training
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.result import accuracies, summarise
@@ -58,6 +62,37 @@ def test_a_folder_of_something_else_is_refused(tiny: Tiny) -> None:
     with pytest.raises(UserError, match="not a run's"):
         folder.claim(tiny())
     assert (folder.path / "thesis.tex").read_text() == "dear"
+
+
+def test_what_lies_around_a_run_does_not_make_a_folder_foreign_and_stays(tiny: Tiny) -> None:
+    folder = RunFolder(run_path(tiny()))
+    folder.path.mkdir(parents=True)
+    for name in ("job.json", "state.json", "console.txt", "lock.json", ".config.yaml.123.tmp"):
+        (folder.path / name).write_text("{}")
+        os.utime(folder.path / name, (0, 0))
+    folder.claim(tiny())
+    (folder.path / "tensorboard").mkdir()
+    folder.claim(tiny(lr=0.5, overwrite=True))
+    left = {path.name for path in folder.path.iterdir()}
+    assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml"}
+
+
+def test_what_somebody_trains_is_never_thrown_away(tiny: Tiny) -> None:
+    folder = RunFolder(run_path(tiny()))
+    folder.claim(tiny())
+    folder.append_metrics({"iteration": 1})
+    code = "import sys; from pathlib import Path; from semilearn_ext.runs.lock import hold\n"
+    code += "with hold(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(folder.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        for settings in (tiny(), tiny(overwrite=True)):
+            with pytest.raises(UserError, match=f"is being trained by process {other.pid} on "):
+                training.run(settings)
+        assert folder.read_metrics() == [{"iteration": 1}]
+        other.communicate("")
+    assert not (folder.path / "lock.json").exists()
 
 
 def test_evaluations_after_the_checkpoint_and_half_lines_are_forgotten(tiny: Tiny) -> None:

@@ -103,19 +103,19 @@
     return { svg, box, y, width };
   };
 
-  const showTip = (figure, x, top, title, lines) => {
+  const showTip = (figure, x, bottom, title, lines) => {
     const tip = figure.querySelector(".tip") ?? html("div", { className: "tip" }, figure);
     tip.replaceChildren();
     html("b", { textContent: title }, tip);
     for (const [name, text] of lines) {
       const line = html("div", {}, tip);
       html("i", {}, line).style.background = colour(name);
-      line.append(`${name}  ${text}`);
+      line.append(`${name} ${text}`);
     }
     tip.hidden = false;
     const room = figure.clientWidth - tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(room, x > figure.clientWidth / 2 ? x - tip.offsetWidth - 12 : x + 12))}px`;
-    tip.style.top = `${top}px`;
+    tip.style.top = `${figure.querySelector("figcaption").offsetHeight + bottom - tip.offsetHeight}px`;
   };
   const hideTip = (figure) => { const tip = figure.querySelector(".tip"); if (tip) tip.hidden = true; };
 
@@ -157,7 +157,7 @@
       const lines = series.map((one) => [one, one.epochs.indexOf(epoch)]).filter(([, k]) => k >= 0)
         .sort(([a, j], [b, k]) => b.mean[metric][k] - a.mean[metric][j])
         .map(([one, k]) => [one.name, shown(one.mean[metric][k], one.std[metric]?.[k], one.seeds)]);
-      showTip(figure, x(epoch), 40, `epoch ${epoch}`, lines);
+      showTip(figure, x(epoch), box.bottom - 8, `epoch ${epoch}`, lines);
     });
     svg.addEventListener("pointerleave", () => { cross.setAttribute("visibility", "hidden"); hideTip(figure); });
     return svg;
@@ -185,7 +185,7 @@
       const over = make("rect", { x: box.left + span * k, width: span, y: box.top, height: box.bottom - box.top, fill: "transparent" }, svg);
       over.addEventListener("pointermove", () => {
         const lines = series.filter((one) => one.mean[k] != null).map((one) => [one.name, shown(one.mean[k], one.std[k], one.n[k])]);
-        showTip(figure, box.left + span * (k + 0.5), 30, target.replaceAll("_", " "), lines);
+        showTip(figure, box.left + span * (k + 0.5), box.bottom - 8, target.replaceAll("_", " "), lines);
       });
     });
     svg.addEventListener("pointerleave", () => hideTip(figure));

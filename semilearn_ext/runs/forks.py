@@ -1,0 +1,60 @@
+"""Starts jobs as forks of one process that has done the heavy imports: they take longer than a short run does.
+
+Only where nothing but a CPU computes: a process that has asked for its GPUs cannot be forked safely.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+Target = Callable[[Path, int], int]
+"""Trains the run planned in a folder, as its so-many-th attempt, and returns an exit code."""
+
+
+def can_fork() -> bool:
+    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists()
+
+
+class Fork:
+    """A forked job, with what the sweep asks of a process."""
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self.process = process
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.process.pid is not None and self.process.exitcode is None:
+            os.kill(self.process.pid, number)
+
+
+def forking(target: Target, preload: str) -> Callable[[Path, int, dict[str, str], Path], Fork]:
+    """A function that starts ``target`` in a fork of a process that has imported the module ``preload``."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([preload])
+
+    def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Fork:
+        # The server starts with the first job and takes its number of threads from here.
+        os.environ["OMP_NUM_THREADS"] = environment["OMP_NUM_THREADS"]
+        process = context.Process(target=_child, args=(target, folder, attempt, environment, console))
+        process.start()
+        return Fork(process)
+
+    return start
+
+
+def _child(target: Target, folder: Path, attempt: int, environment: dict[str, str], console: Path) -> None:
+    os.setsid()  # Ctrl-C in the terminal is for the sweep, which passes it on
+    os.environ.update(environment)
+    said = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, place in ((nothing, 0), (said, 1), (said, 2)):
+        os.dup2(source, place)
+    sys.exit(target(folder, attempt))

@@ -1,0 +1,121 @@
+"""StyleMatch: its style view, its classifier in the right places, and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.algorithms.style_view import draw_partners
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import run_path
+from semilearn_ext.settings import Settings, config_hash
+
+Tiny = Callable[..., Settings]
+
+
+def build(settings: Settings) -> Any:
+    algorithm = training.build(make_context(settings))
+    algorithm.it = algorithm.epoch = 0
+    return algorithm
+
+
+def batch(algorithm: Any, step: int = 0) -> dict[str, torch.Tensor]:
+    parts = [algorithm.loader_dict[name].dataset[0, step] for name in ("train_lb", "train_ulb")]
+    return algorithm.process_batch(**parts[0], **parts[1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_styles_come_from_one_other_domain_each(seed: int) -> None:
+    partners = draw_partners(48, 3, (seed, 0, 0)).view(3, 16)
+    for domain, row in enumerate(partners):
+        assert len(set((row // 16).tolist())) == 1
+        assert int(row[0]) // 16 != domain
+        assert sorted((row % 16).tolist()) == list(range(16))
+
+
+def test_styles_change_with_the_step_and_not_with_the_method() -> None:
+    assert torch.equal(draw_partners(48, 3, (1, 7, 0)), draw_partners(48, 3, (1, 7, 0)))
+    assert not torch.equal(draw_partners(48, 3, (1, 7, 0)), draw_partners(48, 3, (1, 8, 0)))
+
+
+def test_kept_encodings_are_those_of_the_batch(tiny: Tiny) -> None:
+    """What fits in memory and is needed again is encoded once; the style views are the same as without."""
+    algorithm = build(tiny(algorithm="stylematch", num_train_iter=400, step="reference", labels_per_class=1))
+    assert algorithm.keeps_encodings
+    assert not build(tiny(algorithm="stylematch")).keeps_encodings
+    given = batch(algorithm)
+    kept = algorithm.encodings("labeled", given["x_lb_p"], given["idx_lb"])
+    algorithm.keeps_encodings = False
+    made = algorithm.encodings("labeled", given["x_lb_p"], given["idx_lb"])
+    torch.testing.assert_close(kept, made, rtol=1e-3, atol=1e-3)
+    one, other = algorithm.styled(kept), algorithm.styled(made)
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert not one.requires_grad
+
+
+def test_pseudo_labels_are_made_without_noise_and_losses_with(tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm="stylematch", p_cutoff=0.0))
+    given = batch(algorithm)
+    seen = []
+    algorithm.call_hook = _listening(algorithm.call_hook, seen)
+    losses = [algorithm.train_step(**given)[0]["loss"].item() for _ in range(2)]
+    assert torch.equal(seen[0], seen[1])
+    assert losses[0] != losses[1]
+
+
+def _listening(call_hook: Callable[..., Any], seen: list[torch.Tensor]) -> Callable[..., Any]:
+    def listen(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "masking":
+            seen.append(kwargs["logits_x_ulb"])
+        return call_hook(name, *args, **kwargs)
+
+    return listen
+
+
+@pytest.mark.parametrize("step", ["usb", "reference"])
+def test_every_view_has_a_gradient(step: str, tiny: Tiny) -> None:
+    """Labelled, strong and style view each move the weights; the weak one only makes pseudo labels."""
+    algorithm = build(tiny(algorithm="stylematch", p_cutoff=0.0, step=step))
+    given = batch(algorithm)
+    out, logs = algorithm.train_step(**given)
+    assert float(logs["train/style_loss"]) > 0
+    feat = out["feat"]
+    views = {"labelled": feat["x_lb"], "strong": feat["x_ulb_s"][0], "style": feat["x_ulb_s"][1]}
+    gradients = torch.autograd.grad(out["loss"], list(views.values()), retain_graph=True, allow_unused=True)
+    for name, gradient in zip(views, gradients, strict=True):
+        assert gradient is not None, name
+        assert gradient.abs().sum() > 0, name
+    if step == "usb":
+        assert torch.autograd.grad(out["loss"], feat["x_ulb_w"], allow_unused=True)[0] is None
+
+
+def test_one_source_domain_is_refused_and_nothing_is_written(tiny: Tiny) -> None:
+    settings = tiny(algorithm="stylematch", source_domains="texture")
+    with pytest.raises(UserError, match="takes its styles from another source domain, but there is only 'texture'"):
+        training.run(settings)
+    assert not run_path(settings).exists()
+
+
+def test_missing_weights_are_refused_and_nothing_is_written(tiny: Tiny, tmp_path: Path) -> None:
+    settings = tiny(algorithm="stylematch", adain_dir=str(tmp_path))
+    with pytest.raises(UserError, match=r"adain_dir: no vgg_normalised\.pth in"):
+        training.run(settings)
+    assert not run_path(settings).exists()
+
+
+def test_other_weights_are_another_experiment(tiny: Tiny, tmp_path: Path, adain_dir: Path) -> None:
+    encoder = next(path for path in adain_dir.iterdir() if path.name.startswith("vgg"))
+    (tmp_path / "same").mkdir()
+    (tmp_path / "vgg_normalised.pth").write_bytes(encoder.read_bytes())
+    (tmp_path / "decoder.pth").write_bytes((adain_dir / "decoder.pth").read_bytes())
+    one, moved = (config_hash(tiny(algorithm="stylematch", adain_dir=str(d))) for d in (adain_dir, tmp_path))
+    assert one == moved
+    (tmp_path / "same" / "vgg_normalised.pth").write_bytes(encoder.read_bytes())
+    (tmp_path / "same" / "decoder.pth").write_bytes(b"others")
+    assert config_hash(tiny(algorithm="stylematch", adain_dir=str(tmp_path / "same"))) != one

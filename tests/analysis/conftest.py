@@ -1,0 +1,54 @@
+"""Small finished runs, trained once for all analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semilearn_ext.analysis.finished import FinishedRun, open_run
+from semilearn_ext.runs.folder import run_path
+from semilearn_ext.settings import settings_from
+
+TrainRun = Callable[..., FinishedRun]
+
+
+@pytest.fixture(scope="session")
+def train_run(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainRun:
+    """A finished run of a few steps; the same settings are trained once."""
+    save_dir = tmp_path_factory.mktemp("analysed")
+
+    def train(**values: Any) -> FinishedRun:
+        from semilearn_ext import training
+
+        defaults: dict[str, Any] = {
+            "target_domain": "pen",
+            "labels_per_class": 5,
+            "batch_size": 6,
+            "num_train_iter": 4,
+            "num_eval_iter": 4,
+            "flip": False,
+            "lr": 0.05,
+            "device": "cpu",
+            "progress": False,
+            "cache_dir": str(cache_dir),
+            "save_dir": str(save_dir),
+        }
+        settings = settings_from(**{**defaults, **values})
+        training.run(settings)
+        return open_run(run_path(settings))
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def pair(train_run: TrainRun) -> tuple[FinishedRun, FinishedRun]:
+    """FixMatch with a threshold that some images pass after a few steps, and the same with a plug-in."""
+    longer = {"p_cutoff": 0.17, "batch_size": 30, "num_train_iter": 20, "num_eval_iter": 20, "lr": 0.03}
+    return train_run(**longer), train_run(**longer, algorithm="fixmatch_upcsc")
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,135 @@
+"""``sweep`` as users meet it: plan, mistakes, real runs that fail, are killed and go on, status, retry."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.__main__ import main
+from semilearn_ext.commands.sweep import numbers
+from semilearn_ext.errors import exit_code_of
+from semilearn_ext.runs.job import State, status_of
+from tests.conftest import ROOT
+
+CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
+QUICK = "batch_size: 6\nlabels_per_class: 5\nflip: false\ndevice: cpu\nnum_eval_iter: 1000\nalgorithm: supervised\n"
+
+
+def start(*arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "semilearn_ext", "sweep", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment)
+
+
+def test_the_plan_is_listed_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = f"--c {CONFIG} --algorithms fixmatch,fixmatch_upcsc --targets all --seeds 1-5 --labels 10,5 --jobs 2"
+    assert run(f"sweep {flags} --save_dir {tmp_path} --dry_run") == 0
+    *listed, counted = capsys.readouterr().out.splitlines()
+    assert listed[0] == f"left     {tmp_path}/digits_mini/10lpc/fixmatch/pen/seed1"
+    assert len(listed) == 80
+    assert counted == "80 runs: 80 left; 80 to run"
+    assert list(tmp_path.iterdir()) == []
+
+
+def run(line: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["semilearn_ext", *line.split()])
+        return exit_code_of(main)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--seeds 5-1", "--seeds: '5-1' names no number"),
+        ("--seeds one", "--seeds: expected numbers such as 1-5 or 1,3, got 'one'"),
+        ("--jobs 0", "--jobs: expected a whole number above zero, got '0'"),
+        ("--seeds 1-3 --seed 2", "--seeds and --seed say the same thing"),
+        ("--sede 3", "--sede: no such setting; did you mean 'seed"),
+        ("stats runs", "invalid choice: 'stats'"),
+        ("status", "which folder? sweep status DIR"),
+        ("status nowhere", "nowhere: no such folder"),
+        ("run runs", "'runs' stands alone; the folder of runs is --save_dir DIR"),
+        ("--targets pen --gpus 0,0", "--gpus: 0,0 names one twice"),
+        ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: say which GPUs"),
+        ("--targets pen --partition gpu", "--partition is a flag for --launcher slurm"),
+        ("--targets pen --launcher slurm --jobs 2", "--jobs is a flag for --launcher local"),
+        ("--targets pen --launcher slurm", "--time: say how long"),
+        ("--launcher slurm --time soon", "expected a time such as 90, 4:00:00"),
+        ("--launcher slurm --sbatch account", "expected KEY=VALUE, got 'account'"),
+        ("--lr fast", "--lr: expected a number, got 'fast'"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    flags: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(f"sweep {flags}") == 2
+    errors = capsys.readouterr().err
+    assert expected in errors
+    assert errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1-3", [1, 2, 3]), ("1,3", [1, 3]), ("2", [2]), ("1-2,7", [1, 2, 7])])
+def test_numbers(text: str, expected: list[int]) -> None:
+    assert numbers(text) == expected
+
+
+def test_one_that_cannot_be_trained_stops_nobody_and_is_retried_when_asked(tmp_path: Path, cache_dir: Path) -> None:
+    (tmp_path / "good.yaml").write_text(f"{QUICK}num_train_iter: 3\ntarget_domain: pen\n")
+    (tmp_path / "bad.yaml").write_text(f"{QUICK}dataset: pacs\ntarget_domain: photo\ndata_dir: nowhere\n")
+    flags = ("--c", "bad.yaml", "good.yaml", "--jobs", "2", "--save_dir", "runs", "--cache_dir", str(cache_dir))
+    first = start(*flags, cwd=tmp_path)
+    output, errors = first.communicate(timeout=300)
+    bad = tmp_path / "runs" / "pacs" / "5lpc" / "supervised" / "photo" / "seed1"
+    assert first.returncode == 2
+    assert "2 runs: 2 left; 2 to run" in output
+    assert "tables: python -m semilearn_ext tables runs" in output
+    assert "error: 1 of 2 runs failed, see above; again: sweep retry runs" in errors
+    assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in output
+    assert "    error: data_dir: no pacs in nowhere" in output, "the end of its console"
+    assert status_of(bad).record.attempts == 1
+    assert start("status", "runs", cwd=tmp_path).communicate()[0].endswith("2 runs: 1 done, 1 failed\n")
+
+    assert "0 to run" in start(*flags, cwd=tmp_path).communicate(timeout=300)[0]
+    assert status_of(bad).record.attempts == 1
+    retried = start("retry", "runs", cwd=tmp_path)
+    assert "1 failed; 1 to run" in retried.communicate(timeout=300)[0]
+    assert retried.returncode == 2
+    assert status_of(bad).record.attempts == 2
+
+
+def test_killed_with_all_it_had_started_a_sweep_goes_on(tmp_path: Path, cache_dir: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"{QUICK}num_train_iter: 400\ncheckpoint_every: 5\n")
+    flags = ("--c", "config.yaml", "--targets", "pen", "--save_dir", "runs", "--cache_dir", str(cache_dir))
+    folder = tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / "pen" / "seed1"
+    first = start(*flags, cwd=tmp_path)
+    deadline = time.monotonic() + 300
+    while not list(folder.glob("checkpoint_*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    holder = status_of(folder).holder
+    assert holder is not None
+    first.kill()
+    os.kill(holder.pid, signal.SIGKILL)
+    first.communicate()
+    while status_of(folder).state is State.RUNNING:
+        time.sleep(0.01)
+    assert status_of(folder).state is State.STOPPED
+    assert start("status", "runs", cwd=tmp_path).communicate()[0].endswith("1 runs: 1 stopped\n")
+
+    again = start(*flags, cwd=tmp_path)
+    output, errors = again.communicate(timeout=300)
+    assert again.returncode == 0, errors
+    assert "1 runs: 1 done" in output
+    assert "going on after iteration" in (folder / "log.txt").read_text()
+    assert json.loads((folder / "result.json").read_text())["iterations"] == 400
+    assert not {"lock.json", "job.json", "state.json"} & {path.name for path in folder.iterdir()}

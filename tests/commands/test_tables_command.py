@@ -1,0 +1,154 @@
+"""``python -m semilearn_ext tables`` as a user calls it, and on a thousand runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.__main__ import main
+from semilearn_ext.errors import exit_code_of
+from semilearn_ext.report.build import TABLES, build
+from semilearn_ext.report.records import find_runs
+from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import DOMAINS
+
+METHODS = ("erm", "fixmatch", "fixmatch_upcsc", "freematch", "freematch_upcsc")
+
+
+def write_many(root: Path, seeds: int = 5, labels: tuple[int, ...] = (10, 5)) -> int:
+    """All methods, benchmarks, targets: 1,000 runs of 20 evaluations with five seeds."""
+    count = 0
+    for dataset, domains in DOMAINS.items():
+        for method in METHODS:
+            for lpc in labels:
+                for target in domains:
+                    for seed in range(1, seeds + 1):
+                        share = 0.5 + 0.01 * seed + 0.02 * METHODS.index(method)
+                        path = root / dataset / f"{lpc}lpc" / method / target / f"seed{seed}"
+                        path.mkdir(parents=True)
+                        result = {
+                            "dataset": dataset,
+                            "labels_per_class": lpc,
+                            "algorithm": method,
+                            "target_domain": target,
+                            "seed": seed,
+                            "iterations": 20,
+                            "top1": {"last": share, "source_val": share, "oracle": share},
+                            "seconds": 5.0,
+                            "config_hash": f"{dataset}{lpc}{method}",
+                            "version": "0.1.0",
+                            "scale": "reduced",
+                        }
+                        (path / "result.json").write_text(json.dumps(result))
+                        (path / "config.yaml").write_text(f"algorithm: {method}\nlr: 0.03\n")
+                        record = {"target/top1": share, "source_val/top1": share, "unlabeled/top1": share}
+                        lines = [json.dumps({"epoch": epoch, **record}) for epoch in range(1, 21)]
+                        (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+                        count += 1
+    return count
+
+
+def tables(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "semilearn_ext", "tables", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
+    write_many(tmp_path / "runs", seeds=1, labels=(10,))
+    (tmp_path / "runs/pacs/10lpc/erm/photo/seed1/result.json").write_text("{")
+    (tmp_path / "runs/pacs/10lpc/erm/sketch/seed1/result.json").unlink()
+    done = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("## Side by side: FixMatch, ERM (`compare`)")
+    assert done.stdout.endswith("written: results/tables.md, results/csv, results/latex, results/page.html\n")
+    assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in done.stderr
+    assert "1 unfinished runs, not in any table" in done.stderr
+    assert "ablation: nothing it is about was run; left out" in done.stderr
+    written = sorted(path for path in (tmp_path / "results").rglob("*") if path.is_file())
+    made = {path.relative_to(tmp_path / "results").as_posix() for path in written}
+    names = {"summary", "by_target", "statistics", "label_10", "compare", "compare_statistics"}
+    latex = {f"latex/{name}.tex" for name in (*names, "all")}
+    assert made == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in names)}
+    for path in written:
+        assert "python -m semilearn_ext tables runs --compare fixmatch,erm" in path.read_text(encoding="utf-8"), path
+
+
+def test_one_table_in_one_format(tmp_path: Path) -> None:
+    write_many(tmp_path / "runs", seeds=1, labels=(10,))
+    words = ("runs", "--out", "here", "--tables", "label_10", "--format", "csv", "--protocol", "oracle")
+    done = tables(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "here").rglob("*.*")] == ["label_10.csv"]
+    assert "an upper bound, never a result" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere",), "nowhere: no such folder"),
+        (("runs", "--tables", "label_11"), "--tables: 'label_11' is not known; did you mean 'label_10'?"),
+        (("runs", "--format", "pdf"), "--format: 'pdf' is not known (known: md, csv, latex, html)"),
+        (("runs", "--compare", "fixmatch"), "--compare: fixmatch alone"),
+        (("runs", "--compare", "fixmatch,uda"), "--compare: no finished runs of 'uda'"),
+        (("runs", "--tables", "ablation"), "ablation: nothing it is about was run"),
+        (("empty",), "empty: no finished run"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_many(tmp_path / "runs", seeds=1, labels=(10,))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["semilearn_ext", "tables", *arguments])
+    assert exit_code_of(main) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_torch_is_not_imported(tmp_path: Path) -> None:
+    write_many(tmp_path / "runs", seeds=1, labels=(10,))
+    code = (
+        "import sys; from semilearn_ext.__main__ import main; "
+        "sys.argv = ['semilearn_ext', 'tables', 'runs']; main(); "
+        "print(sorted({'torch', 'torchvision', 'semilearn', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_thousand_runs(tmp_path: Path) -> None:
+    assert write_many(tmp_path) == 1000
+    made = build([tmp_path], TABLES, (), "last")
+    assert len(made.results.runs) == 1000
+    assert made.warnings == []
+    cells = made.results.cells
+    assert len(cells) == 50
+    assert set(cells["n"]) == {5}
+    upcsc = cells[cells["method"] == "fixmatch_upcsc"]
+    assert list(upcsc["mean"]) == pytest.approx([57.0] * 10)
+    assert list(upcsc["change"]) == pytest.approx([2.0] * 10)
+
+
+def test_a_real_run_is_read(tiny: Callable[..., Settings], tmp_path: Path) -> None:
+    from semilearn_ext import training
+
+    result = training.run(tiny(num_train_iter=2, num_eval_iter=1)).result
+    found = find_runs([tmp_path / "runs"])
+    assert found.warnings == []
+    assert found.runs.loc[0, "last"] == result["top1"]["last"]
+    made = build([tmp_path / "runs"], ["by_target"], (), "last")
+    assert made.warnings == []
+    assert made.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-6)

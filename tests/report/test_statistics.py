@@ -1,0 +1,93 @@
+"""Paired comparisons: by hand where that is possible, else scipy called directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from semilearn_ext.report.build import build
+from semilearn_ext.report.layout import DASH, Table
+from semilearn_ext.report.statistics import compare, interval, sign_flip, smallest_exact_p, t_test
+
+
+def table(root: Path, *compared: str) -> Table:
+    made = build([root], [] if compared else ["statistics"], compared, "last")
+    return made.tables[-1]
+
+
+def test_the_tree_worked_out_by_hand(tree: Path) -> None:
+    """Differences of the seeds: 0.75, 1.5, 2.25, 3, 3.75. Wins: texture 5, print 4; ties: street 5, print 1."""
+    made = table(tree).data.iloc[0]
+    assert (made["method"], made["against"], made["n"]) == ("fixmatch_upcsc", "fixmatch", 5)
+    assert made["difference"] == pytest.approx(2.25)
+    assert (made["wins"], made["ties"], made["pairs"], made["left_out"]) == (9, 6, 20, 0)
+    # t = 2.25 / (1.185854 / sqrt 5) = 4.242641 with four degrees of freedom.
+    assert made["t_test"] == pytest.approx(0.0132356, abs=1e-6)
+    assert made["sign_flip"] == 0.0625
+    assert 0.75 < made["low"] < 2.25 < made["high"] < 3.75
+
+
+def test_what_is_printed(tree: Path) -> None:
+    made = table(tree)
+    cells = [cell.text for cell in made.panels[0].rows[0]]
+    assert cells[:2] == ["FixMatch + UPCSC against FixMatch", "+2.2"]
+    assert cells[3:] == ["9 of 20, 6 ties", "0.0132", "0.0625", "5"]
+    for words in ("scipy.stats.bootstrap", "scipy.stats.ttest_rel", "5 seeds: 0.0625", "paired by target and seed"):
+        assert words in made.caption
+
+
+def test_only_common_pairs_and_that_is_said(tree: Path) -> None:
+    made = table(tree, "fixmatch", "freematch")
+    row = made.data.iloc[0]
+    # FreeMatch has seeds 1 and 2 whole, and seed 3 without print: 11 pairs; FixMatch has 9 more.
+    assert (row["method"], row["against"]) == ("freematch", "fixmatch")
+    assert (row["seeds"], row["pairs"], row["left_out"]) == ("1 2", 11, 9)
+    assert row["difference"] == pytest.approx(((76 - 75.25) + (77 - 75.5)) / 2)
+    assert row["wins"] == 2  # print; pen is always lower, the other two are equal
+    assert "9 runs have no counterpart; all but the wins is over seeds 1, 2" in made.notes[0]
+
+
+def test_no_whole_seed_in_common(run: Callable[..., Path], tmp_path: Path) -> None:
+    run(70)
+    run(75, algorithm="fixmatch_upcsc")
+    made = table(tmp_path / "runs")
+    assert [cell.text for cell in made.panels[0].rows[0]][1:] == [DASH, DASH, "1 of 1", DASH, DASH, "0"]
+    assert "no seed has all targets" in made.notes[-1]
+
+
+def test_against_scipy() -> None:
+    ours, theirs = np.array([71.0, 74.5, 70.2, 77.7, 73.1]), np.array([70.1, 74.9, 68.0, 74.4, 72.0])
+    difference = ours - theirs
+    assert t_test(ours, theirs) == stats.ttest_rel(ours, theirs).pvalue
+    found = stats.bootstrap((difference,), np.mean, method="percentile", rng=0, n_resamples=9999).confidence_interval
+    assert interval(difference) == (found.low, found.high)
+    assert interval(difference) == interval(difference)
+
+
+def test_sign_flips_against_all_of_them() -> None:
+    difference = np.array([0.9, -0.4, 2.2, 3.3, 1.1])
+    means = [np.mean(signs * difference) for signs in product((1, -1), repeat=5)]
+    extreme = np.mean([abs(mean) >= abs(difference.mean()) - 1e-12 for mean in means])
+    assert sign_flip(difference) == pytest.approx(extreme)
+    assert smallest_exact_p(5) == 0.0625
+
+
+def test_differences_that_do_not_vary_have_no_t() -> None:
+    seeds = [{"seed": seed, "target": "a", "accuracy": 70.0 + seed} for seed in range(5)]
+    ours = pd.DataFrame(seeds)
+    found = compare(ours.assign(accuracy=ours["accuracy"] + 1), ours, ["a"])
+    assert np.isnan(found.t_test)
+    assert (found.difference, found.low, found.high, found.sign_flip) == (1.0, 1.0, 1.0, 0.0625)
+
+
+def test_one_seed_has_no_test() -> None:
+    one = pd.DataFrame([{"seed": 1, "target": "a", "accuracy": 70.0}])
+    found = compare(one.assign(accuracy=71.0), one, ["a"])
+    assert (found.difference, found.wins) == (1.0, 1)
+    assert np.isnan([found.low, found.high, found.t_test, found.sign_flip]).all()

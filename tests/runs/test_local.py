@@ -1,0 +1,156 @@
+"""Sweeps of real processes: shared, killed, stopped, continued. Only what the processes train is light."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.job import State, record_of, status_of
+from semilearn_ext.runs.local import cores, environment, slots
+from tests.runs.light_sweep import STARTS, STEPS
+
+SCRIPT = Path(__file__).with_name("light_sweep.py")
+Sweep = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    def start(targets: str, seeds: str, steps: int, *places: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(SCRIPT), str(tmp_path), targets, seeds, str(steps), *places]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+def folder(tmp_path: Path, target: str, seed: int) -> Path:
+    return tmp_path / "digits_mini" / "10lpc" / "supervised" / target / f"seed{seed}"
+
+
+def starts(path: Path) -> list[str]:
+    file = path / STARTS
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def steps(path: Path) -> int:
+    return len((path / STEPS).read_text()) if (path / STEPS).exists() else 0
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_two_sweeps_share_the_work_and_run_every_job_once(sweep: Sweep, tmp_path: Path) -> None:
+    both = [sweep("pen,print", "1,2,3,4", 20) for _ in range(2)]
+    outputs = [one.communicate(timeout=120) for one in both]
+    assert [one.returncode for one in both] == [0, 0], outputs
+    folders = [folder(tmp_path, target, seed) for target in ("pen", "print") for seed in (1, 2, 3, 4)]
+    assert [len(starts(path)) for path in folders] == [1] * 8
+    for output, _ in outputs:
+        assert json.loads(output) == {str(path): ["done", ""] for path in folders}, "each sees all of it through"
+    assert not list(tmp_path.rglob("*.json.*")) + list(tmp_path.rglob("lock.json")) + list(tmp_path.rglob("job.json"))
+
+
+def test_jobs_of_a_killed_sweep_are_neither_lost_nor_run_twice(sweep: Sweep, tmp_path: Path) -> None:
+    first = sweep("pen", "1,2,3", 150)
+    running = [folder(tmp_path, "pen", seed) for seed in (1, 2)]
+    wait_for(lambda: all(steps(path) for path in running))
+    first.kill()
+    first.communicate()
+    assert [status_of(path).state for path in running] == [State.RUNNING] * 2
+    again = sweep("pen", "1,2,3", 150)
+    assert json.loads(again.communicate(timeout=120)[0]).keys() == {str(folder(tmp_path, "pen", k)) for k in (1, 2, 3)}
+    for seed in (1, 2, 3):
+        assert status_of(folder(tmp_path, "pen", seed)).state is State.DONE
+        assert len(starts(folder(tmp_path, "pen", seed))) == 1
+        assert steps(folder(tmp_path, "pen", seed)) == 150
+
+
+def test_a_killed_job_is_told_from_a_running_one_and_goes_on(sweep: Sweep, tmp_path: Path) -> None:
+    first = sweep("pen", "1,2,3", 100)
+    victim = folder(tmp_path, "pen", 1)
+    wait_for(lambda: steps(victim) > 5)
+    os.kill(int(starts(victim)[0].split()[0]), signal.SIGKILL)
+    output = json.loads(first.communicate(timeout=120)[0])
+    assert output[str(victim)] == ["stopped", "killed by SIGKILL"]
+    assert [output[str(folder(tmp_path, "pen", seed))][0] for seed in (2, 3)] == ["done", "done"]
+    assert status_of(victim).state is State.STOPPED
+    before = steps(victim)
+    assert sweep("pen", "1,2,3", 100).wait(timeout=120) == 0
+    assert status_of(victim).state is State.DONE
+    assert 5 < before < steps(victim) == 100
+    assert len(starts(victim)) == 2
+
+
+def test_a_failure_stops_nobody_and_is_not_run_again(sweep: Sweep, tmp_path: Path) -> None:
+    closed = folder(tmp_path, "street", 1)
+    output = json.loads(sweep("street,pen", "1,2", 5).communicate(timeout=120)[0])
+    assert output[str(closed)] == ["failed", "the street is closed"]
+    assert [output[str(folder(tmp_path, "pen", seed))][0] for seed in (1, 2)] == ["done", "done"]
+    assert status_of(closed).record.attempts == 1
+    assert (closed / "console.txt").read_text() == "error: the street is closed\n"
+    assert sweep("street,pen", "1,2", 5).communicate(timeout=120)[0] == "{}\n"
+    assert len(starts(closed)) == 1
+
+
+def test_ctrl_c_lets_every_job_save_and_the_same_command_goes_on(sweep: Sweep, tmp_path: Path) -> None:
+    first = sweep("pen", "1,2,3", 200)
+    running = [folder(tmp_path, "pen", seed) for seed in (1, 2)]
+    wait_for(lambda: all(steps(path) for path in running))
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=120)
+    assert first.returncode == 130
+    assert "stopped; 0 of 3 runs are done; the same command goes on" in errors
+    for path in running:
+        assert record_of(path).state == "stopped"
+        assert "stopped and saved" in (path / "console.txt").read_text()
+    assert starts(folder(tmp_path, "pen", 3)) == []
+    before = [steps(path) for path in running]
+    assert sweep("pen", "1,2,3", 200).wait(timeout=120) == 0
+    assert [len(starts(folder(tmp_path, "pen", seed))) for seed in (1, 2, 3)] == [2, 2, 1]
+    assert all(0 < count < 200 for count in before)
+    assert [steps(path) for path in running] == [200, 200]
+
+
+def test_jobs_get_their_gpu(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("pen", "1,2", 30, "3", "5").wait(timeout=120) == 0
+    assert {starts(folder(tmp_path, "pen", seed))[0].split()[1] for seed in (1, 2)} == {"3", "5"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((None, [], None), [None]),
+        ((3, [], None), [None, None, None]),
+        ((None, ["0", "1"], None), ["0", "1"]),
+        ((None, ["0", "1"], 2), ["0", "1", "0", "1"]),
+        ((3, ["0", "1"], 2), ["0", "1", "0"]),
+        ((9, ["0"], 2), ["0", "0"]),
+    ],
+)
+def test_places(arguments: tuple[int | None, list[str], int | None], expected: list[str | None]) -> None:
+    assert slots(*arguments) == expected
+
+
+def test_places_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UserError, match="say which GPUs"):
+        slots(2, [], 2)
+    with pytest.raises(UserError, match="names one twice"):
+        slots(None, ["0", "0"], None)
+
+
+def test_cores_are_shared_unless_the_user_has_said_how() -> None:
+    assert environment(None, 1, {})["OMP_NUM_THREADS"] == str(cores())
+    assert environment(None, 10 * cores(), {})["OMP_NUM_THREADS"] == "1"
+    assert environment("2", 1, {"OMP_NUM_THREADS": "7"}) == {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "2"}
