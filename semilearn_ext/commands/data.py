@@ -23,6 +23,9 @@ def add(data: argparse.ArgumentParser) -> None:
     show.add_argument("--out", type=Path, required=True, metavar="FILE.png")
     show.add_argument("--size", type=int, default=96, metavar="N", help="side of an image in pixels [96]")
     show.add_argument("--cache_dir", type=Path, metavar="DIR", help="where decoded images are kept")
+    show.add_argument("--style", action="store_true", help="StyleMatch's style view: content, style and result")
+    show.add_argument("--alpha", type=float, default=0.5, metavar="X", help="with --style: share of the style [0.5]")
+    show.add_argument("--adain_dir", metavar="DIR", help="with --style: folder with decoder.pth and vgg_normalised.pth")
     split.add_argument("--labels", type=int, default=10, metavar="N", help="labelled images a class and domain [10]")
     split.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], metavar="S", help="seeds [1 2 3 4 5]")
     split.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -53,7 +56,13 @@ def run_show(arguments: argparse.Namespace) -> None:
         values["img_size"] = 32
     if arguments.cache_dir:
         values["cache_dir"] = arguments.cache_dir
-    draw(settings_from(**values), arguments.out)
+    if arguments.style:
+        from semilearn_ext.algorithms import style_sheet
+
+        values |= {"adain_dir": arguments.adain_dir} if arguments.adain_dir else {}
+        style_sheet.draw(settings_from(**values), arguments.alpha, arguments.out)
+    else:
+        draw(settings_from(**values), arguments.out)
     print(f"written: {arguments.out}")
 
 

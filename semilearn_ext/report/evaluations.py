@@ -81,15 +81,16 @@ def curves(evaluations: pd.DataFrame, targets: Targets) -> list[Curve]:
 
 
 def _curve(group: Group, evaluations: pd.DataFrame) -> Curve:
-    runs = [run.sort_values("epoch") for _, run in evaluations.groupby(["seed", "target"])]
-    first, last = max(run["epoch"].iloc[0] for run in runs), min(run["epoch"].iloc[-1] for run in runs)
-    grid = max(runs, key=len)["epoch"]
-    epochs = grid[grid.between(first, last)].tolist()
-    seeds = [run["seed"].iloc[0] for run in runs]
+    measured = evaluations.sort_values("epoch")[["seed", "target", "epoch", *ACCURACIES]]
+    runs = {key: run.iloc[:, 2:].to_numpy(dtype=float) for key, run in measured.groupby(["seed", "target"])}
+    first, last = max(run[0, 0] for run in runs.values()), min(run[-1, 0] for run in runs.values())
+    grid = max(runs.values(), key=len)[:, 0]
+    epochs = grid[(first <= grid) & (grid <= last)].tolist()
+    seeds = [seed for seed, _ in runs]
     mean: dict[str, list[float]] = {}
     std: dict[str, list[float] | None] = {}
-    for name in ACCURACIES:
-        read = np.array([np.interp(epochs, run["epoch"], 100 * run[name]) for run in runs])
+    for column, name in enumerate(ACCURACIES, start=1):
+        read = np.array([np.interp(epochs, run[:, 0], 100 * run[:, column]) for run in runs.values()])
         by_seed = pd.DataFrame(read, index=seeds).groupby(level=0).mean()
         mean[name] = by_seed.mean().round(3).tolist()
         std[name] = by_seed.std().round(3).tolist() if len(by_seed) > 1 else None

@@ -121,12 +121,13 @@ def sort_key(column: pd.Series) -> pd.Series:
 
 def _with_change(cells: pd.DataFrame, seeds: pd.DataFrame, configs: Mapping[str, Config]) -> pd.DataFrame:
     """``base``, ``change`` and ``notes``: the change is the mean over the seeds that both have for all targets."""
-    complete = seeds[seeds["missing"].str.len() == 0]
+    is_complete = seeds["missing"].str.len() == 0
+    complete, incomplete = seeds[is_complete], seeds[~is_complete]
     by_group = {Group(*key): same.set_index("seed")["accuracy"] for key, same in complete.groupby(GROUP)}
     changes: list[tuple[str | None, float, tuple[Note, ...]]] = []
     for row in cells.itertuples():
         group = Group(row.dataset, row.labels, row.method, row.kind)
-        notes = incomplete_notes(group, seeds)
+        notes = incomplete_notes(group, incomplete)
         base, about_base = find_base(row, cells, configs)
         change = float("nan")
         if base is not None and group in by_group and base in by_group:
@@ -146,9 +147,9 @@ def _columns(changes: list[tuple[str | None, float, tuple[Note, ...]]]) -> list[
     return list(zip(("base", "change", "notes"), zip(*changes, strict=True), strict=True))
 
 
-def incomplete_notes(group: Group, seeds: pd.DataFrame) -> list[Note]:
+def incomplete_notes(group: Group, incomplete: pd.DataFrame) -> list[Note]:
     """A note for every way in which seeds of ``group`` lack targets."""
-    own = seeds[(seeds[GROUP] == list(group)).all(axis=1) & (seeds["missing"].str.len() > 0)]
+    own = incomplete[(incomplete[GROUP] == list(group)).all(axis=1)]
     sentences = [
         f"{seed_words(same['seed'])} without {', '.join(missing)}, so not in the mean"
         for missing, same in own.groupby("missing", sort=False)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,27 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **about})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown and getattr(parsed, "extend", None) and unknown[0].startswith("--"):
-            for name, value in _as_given(unknown).items():
-                setattr(parsed, name, value)
-        elif unknown:
+        words = list(sys.argv[1:] if args is None else args)
+        words, unknown = self._part(words) if self._subparsers is None else (words, [])
+        extended = any(word.split("=")[0] == "--extend" for word in words)
+        if unknown and not extended:
             raise UserError(self._unknown(unknown[0]))
+        parsed, left_over = super().parse_known_args(words, namespace)
+        if left_over:
+            raise UserError(self._unknown(left_over[0]))
+        for name, value in _as_given(unknown).items():
+            setattr(parsed, name, value)
         return parsed, []
+
+    def _part(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The words that belong to flags of this parser or to none, and those that belong to flags it does not know."""
+        parted: tuple[list[str], list[str]] = ([], [])
+        unknown = False
+        for word in words:
+            if word.startswith("--"):
+                unknown = word.split("=")[0] not in self._option_string_actions
+            parted[unknown].append(word)
+        return parted
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):

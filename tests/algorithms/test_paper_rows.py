@@ -59,19 +59,21 @@ def build(settings: Settings) -> Any:
 
 
 def spread(algorithm: Any) -> None:
-    """A network that predicts many classes, with the threshold, if it is fixed, at the median confidence."""
+    """A network that predicts many classes, with the threshold at the median confidence."""
     weak = algorithm.loader_dict["train_ulb"].dataset[0, 0]["x_ulb_w"]
     classifier = find_classifier(algorithm.model)
     with torch.no_grad():
         algorithm.model.eval()
         feat = algorithm.model(weak, only_feat=True)
-        centred = feat - feat.mean(0)
+        middle = feat.mean(0) / feat.mean(0).norm()
+        apart = feat - (feat @ middle)[:, None] * middle
         rows = torch.randperm(len(feat))[: len(classifier.weight)]
-        classifier.weight.copy_(4 * centred[rows] / centred.pow(2).sum(1).mean())
+        classifier.weight.copy_(4 * apart[rows] / apart.pow(2).sum(1).mean())
         if isinstance(classifier, nn.Linear):
-            classifier.bias.copy_(-classifier.weight @ feat.mean(0))
-        if hasattr(algorithm, "p_cutoff"):
-            algorithm.p_cutoff = algorithm.model(weak)["logits"].softmax(1).amax(1).median().item()
+            classifier.bias.zero_()
+        median = algorithm.model(weak)["logits"].softmax(1).amax(1).median()
+        algorithm.p_cutoff = median.item()
+        algorithm.hooks_dict["MaskingHook"].time_p = median  # FreeMatch's threshold
         algorithm.model.train()
 
 

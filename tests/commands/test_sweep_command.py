@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,53 +84,48 @@ def test_numbers(text: str, expected: list[int]) -> None:
     assert numbers(text) == expected
 
 
-def test_one_that_cannot_be_trained_stops_nobody_and_is_retried_when_asked(tmp_path: Path, cache_dir: Path) -> None:
-    (tmp_path / "good.yaml").write_text(f"{QUICK}num_train_iter: 3\ntarget_domain: pen\n")
+def test_killed_with_all_it_had_started_a_sweep_goes_on_and_failures_wait_for_retry(
+    tmp_path: Path, cache_dir: Path
+) -> None:
+    (tmp_path / "good.yaml").write_text(f"{QUICK}num_train_iter: 400\ncheckpoint_every: 5\ntarget_domain: pen\n")
     (tmp_path / "bad.yaml").write_text(f"{QUICK}dataset: pacs\ntarget_domain: photo\ndata_dir: nowhere\n")
     flags = ("--c", "bad.yaml", "good.yaml", "--jobs", "2", "--save_dir", "runs", "--cache_dir", str(cache_dir))
-    first = start(*flags, cwd=tmp_path)
-    output, errors = first.communicate(timeout=300)
+    good = tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / "pen" / "seed1"
     bad = tmp_path / "runs" / "pacs" / "5lpc" / "supervised" / "photo" / "seed1"
-    assert first.returncode == 2
-    assert "2 runs: 2 left; 2 to run" in output
-    assert "tables: python -m semilearn_ext tables runs" in output
-    assert "error: 1 of 2 runs failed, see above; again: sweep retry runs" in errors
-    assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in output
-    assert "    error: data_dir: no pacs in nowhere" in output, "the end of its console"
-    assert status_of(bad).record.attempts == 1
-    assert start("status", "runs", cwd=tmp_path).communicate()[0].endswith("2 runs: 1 done, 1 failed\n")
 
-    assert "0 to run" in start(*flags, cwd=tmp_path).communicate(timeout=300)[0]
+    first = start(*flags, cwd=tmp_path)
+    wait_for(lambda: list(good.glob("checkpoint_*")))
+    holder = status_of(good).holder
+    assert holder is not None
+    first.kill()
+    os.kill(holder.pid, signal.SIGKILL)
+    assert "2 runs: 2 left; 2 to run" in first.communicate()[0]
+    wait_for(lambda: status_of(good).state is State.STOPPED)
+    wait_for(lambda: status_of(bad).state is State.FAILED)
+    said = start("status", "runs", cwd=tmp_path).communicate()[0]
+    assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in said
+    assert said.endswith("2 runs: 1 failed, 1 stopped\n")
+
+    again = start(*flags, cwd=tmp_path)
+    output, errors = again.communicate(timeout=300)
+    assert again.returncode == 2
+    assert "2 runs: 1 failed, 1 stopped; 1 to run" in output
+    assert "    error: data_dir: no pacs in nowhere" in output, "the end of its console"
+    assert output.endswith("2 runs: 1 done, 1 failed\ntables: python -m semilearn_ext tables runs\n")
+    assert errors.endswith("error: 1 of 2 runs failed, see above; again: sweep retry runs\n")
     assert status_of(bad).record.attempts == 1
-    retried = start("retry", "runs", cwd=tmp_path)
-    assert "1 failed; 1 to run" in retried.communicate(timeout=300)[0]
+    assert "going on after iteration" in (good / "log.txt").read_text()
+    assert json.loads((good / "result.json").read_text())["iterations"] == 400
+    assert not {"lock.json", "job.json", "state.json"} & {path.name for path in good.iterdir()}
+
+    retried = start("retry", str(tmp_path / "runs"))
+    assert "2 runs: 1 done, 1 failed; 1 to run" in retried.communicate(timeout=300)[0]
     assert retried.returncode == 2
     assert status_of(bad).record.attempts == 2
 
 
-def test_killed_with_all_it_had_started_a_sweep_goes_on(tmp_path: Path, cache_dir: Path) -> None:
-    (tmp_path / "config.yaml").write_text(f"{QUICK}num_train_iter: 400\ncheckpoint_every: 5\n")
-    flags = ("--c", "config.yaml", "--targets", "pen", "--save_dir", "runs", "--cache_dir", str(cache_dir))
-    folder = tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / "pen" / "seed1"
-    first = start(*flags, cwd=tmp_path)
+def wait_for(what: Callable[[], object]) -> None:
     deadline = time.monotonic() + 300
-    while not list(folder.glob("checkpoint_*")):
+    while not what():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    holder = status_of(folder).holder
-    assert holder is not None
-    first.kill()
-    os.kill(holder.pid, signal.SIGKILL)
-    first.communicate()
-    while status_of(folder).state is State.RUNNING:
-        time.sleep(0.01)
-    assert status_of(folder).state is State.STOPPED
-    assert start("status", "runs", cwd=tmp_path).communicate()[0].endswith("1 runs: 1 stopped\n")
-
-    again = start(*flags, cwd=tmp_path)
-    output, errors = again.communicate(timeout=300)
-    assert again.returncode == 0, errors
-    assert "1 runs: 1 done" in output
-    assert "going on after iteration" in (folder / "log.txt").read_text()
-    assert json.loads((folder / "result.json").read_text())["iterations"] == 400
-    assert not {"lock.json", "job.json", "state.json"} & {path.name for path in folder.iterdir()}
