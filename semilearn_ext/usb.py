@@ -12,6 +12,7 @@ with warnings.catch_warnings():
     from semilearn.algorithms.dash.dash import Dash
     from semilearn.algorithms.dash.utils import DashThresholdingHook
     from semilearn.algorithms.fixmatch.fixmatch import FixMatch
+    from semilearn.algorithms.fullysupervised.fullysupervised import FullySupervised
     from semilearn.core import AlgorithmBase
     from semilearn.core.hooks import AimHook, EMAHook, Hook, ParamUpdateHook, WANDBHook
     from semilearn.core.utils import ALGORITHMS, EMA, TBLog
@@ -25,6 +26,7 @@ __all__ = [
     "DashThresholdingHook",
     "EMAHook",
     "FixMatch",
+    "FullySupervised",
     "Hook",
     "ParamUpdateHook",
     "TBLog",

@@ -7,10 +7,11 @@ on leave-one-domain-out data. ``<base>_<plugin>`` is that with a plug-in: ``fixm
 
 from __future__ import annotations
 
+from semilearn_ext.algorithms import erm, stylematch
 from semilearn_ext.algorithms.compose import register, registry_name
 from semilearn_ext.settings.methods import known_names
 
-__all__ = ["register", "registry_name"]
+__all__ = ["erm", "register", "registry_name", "stylematch"]
 
 for _name in known_names():
     register(_name)

@@ -7,13 +7,11 @@ from typing import Any
 from semilearn_ext.algorithms.adapt import adapt
 from semilearn_ext.algorithms.dash import PortableDash
 from semilearn_ext.algorithms.reference_step import ReferenceFixMatch, ReferenceStyleMatch
-from semilearn_ext.algorithms.stylematch import StyleMatch
 from semilearn_ext.engine.context import registry_name
 from semilearn_ext.settings.methods import parse_name
 from semilearn_ext.usb import ALGORITHMS
 
-# Bases that are not simply USB's class of that name.
-_BASES: dict[str, Any] = {"dash": PortableDash, "erm": ALGORITHMS["supervised"], "stylematch": StyleMatch}
+_PORTED: dict[str, Any] = {"dash": PortableDash}
 _IN_REFERENCE_STEP: dict[str, Any] = {"fixmatch": ReferenceFixMatch, "stylematch": ReferenceStyleMatch}
 
 
@@ -31,4 +29,4 @@ def register(algorithm: str, step: str = "usb") -> None:
     elif step == "reference":
         ALGORITHMS[key] = _IN_REFERENCE_STEP[algorithm]
     else:
-        ALGORITHMS[key] = adapt(algorithm, _BASES.get(algorithm) or ALGORITHMS[algorithm])
+        ALGORITHMS[key] = adapt(algorithm, _PORTED.get(algorithm) or ALGORITHMS[algorithm])

@@ -19,12 +19,16 @@ from semilearn_ext.engine.device import to_device
 from semilearn_ext.nets.adain import encoded_bytes, load_style_transfer
 from semilearn_ext.nets.classifier_net import replace_classifier
 from semilearn_ext.nets.stochastic_classifier import StochasticClassifier
+from semilearn_ext.usb import ALGORITHMS
 
 # Encodings of un-augmented images never change: kept where they fit in so much memory and will be needed again.
 KEPT_BYTES = 2**28
 
 
+@ALGORITHMS.register("stylematch")
 class StyleMatch(FixMatchParts):
+    """See the module. ``style_alpha`` is the share of the other domain's style."""
+
     encoded_streams: tuple[str, ...] = ("unlabeled",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.finished import FinishedRun, check_comparable
 from semilearn_ext.errors import UserError
-from semilearn_ext.settings.domains import domains_of
+from semilearn_ext.settings.domains import DOMAINS
 
 MEAN = "mean"
 _ACCURACY = "unlabeled/top1"
@@ -94,7 +94,8 @@ def main(runs: Sequence[FinishedRun], out: Path) -> str:
     _check_one_config_a_method(runs)
     settings = runs[0].settings
     frame = points(runs)
-    targets = [name for name in domains_of(settings) if name in set(frame["target"])]
+    order = DOMAINS.get(settings.dataset, ())
+    targets = sorted(set(frame["target"]), key=lambda name: (order.index(name) if name in order else 0, name))
     left_out: list[str] = []
     if len(targets) > 1:
         frame, left_out = with_mean(frame)

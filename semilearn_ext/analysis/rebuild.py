@@ -117,7 +117,7 @@ def _data_without_images(run: FinishedRun, settings: Settings) -> SSDGData:
     split = Split(everything[:first], everything[first:second], everything[second:], target=[])
     domains = torch.tensor([sources.index(item.domain) for item in items])
     counts = torch.bincount(domains[split.unlabelled], minlength=len(sources)).tolist()
-    benchmark = catalog.get_benchmark(settings)
+    benchmark = catalog.BENCHMARKS[settings.dataset]()
     return SSDGData(
         settings=settings,
         store=torch.empty(0, 3, settings.img_size, settings.img_size, dtype=torch.uint8),

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
@@ -23,8 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    # Before and after training, which has its own way of stopping, a scheduler's signal is a Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _stop)
     folder: Path = arguments.folder.resolve()
     try:
         with hold(folder):
@@ -36,6 +36,12 @@ def run(arguments: argparse.Namespace) -> None:
 def train(folder: Path, attempt: int) -> int:
     """The same from Python, for a process that was forked for it: its exit code."""
     return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt)))
+
+
+def _stop(*_: Any) -> None:
+    """Before and after training, which has its own way of stopping, the first SIGTERM is a Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _run(folder: Path, attempt: int | None) -> None:
@@ -51,6 +57,7 @@ def _run(folder: Path, attempt: int | None) -> None:
 
         training.run(settings)
     except (Interrupted, KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         jobs.note(folder, state="stopped")
         raise
     except Exception as error:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HELP = "from run folders to the paper's tables, statistics and a page"
 FORMATS = ("md", "csv", "latex", "html")
-SAID = 20
-"""Warnings that are printed; all of them are in the files."""
+SAID = 30
+"""Remarks that are printed; all of them are in the files."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     command = shlex.join(["python", "-m", "semilearn_ext", *sys.argv[1:]])
     written = write(report, arguments.out, formats, command)
     print(markdown(report.tables[0]))
-    unfinished = [f"{len(report.unfinished)} unfinished runs, not in any table"] if len(report.unfinished) else []
-    for line in [*report.absent, *unfinished, *_first(report.warnings)]:
+    for line in _first(report.remarks()):
         print(line, file=sys.stderr)
     print(f"written: {', '.join(map(str, written))}")
 
@@ -67,7 +66,7 @@ def write(report: Report, out: Path, formats: Sequence[str], command: str) -> li
     written = []
     if "md" in formats:
         written.append(out / "tables.md")
-        files.write_text(written[-1], writers.markdown_page(report.tables, command, report.warnings))
+        files.write_text(written[-1], writers.markdown_page(report.tables, command, report.remarks()))
     if "csv" in formats:
         written.append(out / "csv")
         for table in report.tables:
@@ -94,9 +93,6 @@ def _known(text: str, known: Sequence[str], option: str) -> list[str]:
     return words
 
 
-def _first(warnings: Sequence[str]) -> list[str]:
-    more = len(warnings) - SAID
-    return [
-        *(f"warning: {warning}" for warning in warnings[:SAID]),
-        *([f"and {more} warnings more"] if more > 0 else []),
-    ]
+def _first(remarks: Sequence[str]) -> list[str]:
+    more = len(remarks) - SAID
+    return [*remarks[:SAID], *([f"and {more} more, all of them in the files"] if more > 0 else [])]

@@ -209,10 +209,13 @@ class SSDGBase(AlgorithmBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within this context Ctrl-C and SIGTERM end the run after the current step; a second one ends it at once."""
+        """Within this context Ctrl-C and SIGTERM end the run after the current step; a second Ctrl-C ends it at once.
+
+        A second SIGTERM does not: cluster schedulers send several before they kill.
+        """
 
         def ask(number: int, _: Any) -> None:
-            if self._stop.is_set():
+            if self._stop.is_set() and number == signal.SIGINT:
                 signal.default_int_handler(number, None)
             self.request_stop()
 

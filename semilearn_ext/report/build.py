@@ -31,6 +31,12 @@ class Report(NamedTuple):
     unfinished: pd.DataFrame
     warnings: list[str]
 
+    def remarks(self) -> list[str]:
+        """All that has to be said beside the tables, a line each; warnings last."""
+        count = len(self.unfinished)
+        unfinished = [f"{count} {'run is' if count == 1 else 'runs are'} not finished and in no table"] if count else []
+        return [*self.absent, *unfinished, *(f"warning: {warning}" for warning in self.warnings)]
+
 
 def build(roots: Sequence[Path], names: Sequence[str], compared: Sequence[str], protocol: str) -> Report:
     """Read the runs below ``roots`` and make the tables ``names``, and one of the methods ``compared``."""

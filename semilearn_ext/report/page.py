@@ -79,11 +79,14 @@ def _filters(results: Results) -> str:
     datasets = [(dataset, dataset_title(dataset)) for dataset in dict.fromkeys(results.cells["dataset"])]
     labels = [(count, f"{count} labels a class") for count in sorted(set(results.cells["labels"]), reverse=True)]
     parts = []
-    for name, every, options in (("dataset", "All benchmarks", datasets), ("labels", "All label counts", labels)):
+    for name, title, every, options in (
+        ("dataset", "Benchmark", "All benchmarks", datasets),
+        ("labels", "Label count", "All label counts", labels),
+    ):
         if len(options) > 1:
-            choices = "".join(f'<option value="{_text(value)}">{_text(title)}</option>' for value, title in options)
+            choices = "".join(f'<option value="{_text(value)}">{_text(words)}</option>' for value, words in options)
             parts.append(
-                f'<select data-filter="{name}" aria-label="{every}"><option value="">{every}</option>{choices}</select>'
+                f'<select data-filter="{name}" aria-label="{title}"><option value="">{every}</option>{choices}</select>'
             )
     parts.append('<input type="search" data-filter="method" placeholder="Find a method" aria-label="Find a method">')
     return "".join(parts)

@@ -44,11 +44,11 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def markdown_page(tables: Sequence[Table], command: str, warnings: Sequence[str]) -> str:
+def markdown_page(tables: Sequence[Table], command: str, remarks: Sequence[str]) -> str:
     """All tables in one file, with the command that made it and what was left out."""
     parts = ["# Results", f"Made by `{command}`.", *(markdown(table).rstrip() for table in tables)]
-    if warnings:
-        parts += ["## Left out or noticed", "\n".join(f"- {warning}" for warning in warnings)]
+    if remarks:
+        parts += ["## Left out and unfinished", "\n".join(f"- {remark}" for remark in remarks)]
     return "\n\n".join(parts) + "\n"
 
 

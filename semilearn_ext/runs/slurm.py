@@ -125,7 +125,7 @@ class Task:
         self.was_told = False
 
     def __call__(self) -> str:
-        # SLURM sends SIGTERM to the job's own process too. A second one would end it before it has saved.
+        # SLURM sends SIGTERM to the job's own process too, which saves and stops.
         signal.signal(signal.SIGTERM, self._note_that_it_was_told)
         patience = time.monotonic() + 1.5 * SILENCE
         while True:
@@ -166,8 +166,7 @@ class Task:
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
-            if not self.was_told:
-                self.process.terminate()
+            self.process.terminate()
             self._wait(_TIME_TO_SAVE)
         return DelayedSubmission(Task(self.folder, self.attempts))
 

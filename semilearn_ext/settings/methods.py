@@ -52,7 +52,7 @@ PLUGIN_OPTIONS: dict[str, dict[str, Option]] = {
 # These put a classifier in the place of the base's: its step has to be known.
 PLUGIN_BASES: dict[str, tuple[str, ...]] = {"dgwm": ("fixmatch", "freematch", "stylematch")}
 REFERENCE_STEP = ("fixmatch", "stylematch")
-LABELLED_ONLY = ("erm", "supervised")
+LABELLED_ONLY = ("erm", "supervised", "fullysupervised")
 CHOICES: dict[str, tuple[str, ...]] = {
     "form": ("paper", "reference"),
     "surrogate": ("weighted", "average", "top1"),

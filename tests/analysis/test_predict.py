@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis.features import compute
 from semilearn_ext.analysis.finished import FinishedRun
 from semilearn_ext.analysis.predict import Predictor, image_files
@@ -140,19 +141,19 @@ def test_a_broken_image_is_a_row_that_says_so(pair: tuple[FinishedRun, FinishedR
 
 
 def test_the_command_writes_a_csv_or_a_table(
-    pair: tuple[FinishedRun, FinishedRun], folder: Path, tmp_path: Path
+    pair: tuple[FinishedRun, FinishedRun], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def predict(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "semilearn_ext", "predict", "--run", str(pair[0].path), *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    done = predict(folder, "--out", tmp_path / "out.csv")
+    words = ["predict", "--run", str(pair[0].path)]
+    command = [sys.executable, "-m", "semilearn_ext", *words, str(folder), "--out", str(tmp_path / "out.csv")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "4 images, 2 of them broken" in done.stdout
     frame = pd.read_csv(tmp_path / "out.csv")
     assert list(frame.columns) == ["image", "class", "probability", "confident", "problem"]
     assert len(frame) == 4
-    table = predict(folder / "a.png").stdout.splitlines()
+    arguments = parser().parse_args([*words, str(folder / "a.png")])
+    arguments.call(arguments)
+    table = capsys.readouterr().out.splitlines()
     assert table[0].split() == ["image", "class", "probability", "confident", "problem"]
     assert table[1].split()[0] == str(folder / "a.png")
 

@@ -67,7 +67,7 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     assert done.stdout.startswith("## Side by side: FixMatch, ERM (`compare`)")
     assert done.stdout.endswith("written: results/tables.md, results/csv, results/latex, results/page.html\n")
     assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in done.stderr
-    assert "1 unfinished runs, not in any table" in done.stderr
+    assert "1 run is not finished and in no table" in done.stderr
     assert "ablation: nothing it is about was run; left out" in done.stderr
     written = sorted(path for path in (tmp_path / "results").rglob("*") if path.is_file())
     made = {path.relative_to(tmp_path / "results").as_posix() for path in written}
