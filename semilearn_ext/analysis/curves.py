@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.finished import FinishedRun, check_comparable
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.names import method_title
 from semilearn_ext.settings.domains import DOMAINS
 
 MEAN = "mean"
@@ -68,7 +69,7 @@ def draw(table: pd.DataFrame, panels: Sequence[str]) -> Figure:
     for axis, target in zip(axes, panels, strict=False):
         for number, (method, line) in enumerate(table[table["target"] == target].groupby("method", sort=False)):
             colour, dash = style.COLOURS[number % len(style.COLOURS)], _DASHES[number % len(_DASHES)]
-            axis.plot(line["epoch"], line["mean"], dash, color=colour, label=method)
+            axis.plot(line["epoch"], line["mean"], dash, color=colour, label=method_title(method))
             spread = line["std"].fillna(0)
             low, high = line["mean"] - spread, line["mean"] + spread
             axis.fill_between(line["epoch"], low, high, color=colour, alpha=0.2, linewidth=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.names import method_title
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings, read_resolved
 
@@ -102,9 +103,10 @@ def _circumstances(run: FinishedRun, except_for: frozenset[str]) -> dict[str, An
 
 def names_of(runs: Sequence[FinishedRun]) -> list[str]:
     """What to call each run in a figure: its method, numbered where two runs share one."""
-    counts, seen = Counter(run.method for run in runs), Counter[str]()
+    titles = [method_title(run.method) for run in runs]
+    counts, seen = Counter(titles), Counter[str]()
     names = []
-    for run in runs:
-        seen[run.method] += 1
-        names.append(run.method if counts[run.method] == 1 else f"{run.method} ({seen[run.method]})")
+    for title in titles:
+        seen[title] += 1
+        names.append(title if counts[title] == 1 else f"{title} ({seen[title]})")
     return names

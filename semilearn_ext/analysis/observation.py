@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from semilearn_ext.analysis.rebuild import Rebuilt, rebuild
 from semilearn_ext.engine.confidence import would_keep
 from semilearn_ext.engine.evaluation import observation_metrics
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.paper_numbers import observation as paper_observation
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings, with_values
 from semilearn_ext.settings.domains import targets_of
@@ -114,12 +114,11 @@ def histogram_table(observed: Sequence[Observed]) -> pd.DataFrame:
 
 def paper_numbers(dataset: str) -> tuple[float, float] | None:
     """The paper's UUS and inclusion rate, or None where the dataset is not the paper's."""
-    with resources.files("semilearn_ext.report").joinpath("paper/observation.csv").open() as file:
-        frame = pd.read_csv(file, comment="#").set_index("dataset")
-    if dataset not in frame.index:
+    printed = paper_observation()
+    if dataset not in printed.index:
         return None
-    row = frame.loc[dataset]
-    return float(row["uus_rate"]), float(row["inclusion_rate"])
+    uus_rate, inclusion_rate = printed.loc[dataset, list(_RATES)]
+    return float(uus_rate), float(inclusion_rate)
 
 
 def draw(histogram: pd.DataFrame) -> Figure:

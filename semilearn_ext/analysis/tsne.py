@@ -135,7 +135,8 @@ def draw(embedded: Sequence[Embedded]) -> Figure:
             row[-1].scatter(*one.place[one.part == number].T, s=3, color=colour, linewidths=0, rasterized=True)
         row[-1].set_xlabel(f"MMD² {_two_places(one.gap)}")
         _frame(row, one.place)
-    figure.supxlabel("silhouette by class and MMD² are those of the features, not of the embedding", fontsize=7)
+    note = "silhouettes (by class) and MMD² are those of the features, not of the embedding"
+    figure.supxlabel(note, fontsize=7, x=0.01, ha="left")
     _legends(figure, axes[0][0], classes)
     return figure
 
@@ -166,15 +167,8 @@ def _scatter_classes(axis: Axes, one: Embedded, chosen: np.ndarray) -> None:
 def _legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
     marks, names = axis.get_legend_handles_labels()
     if len(classes) <= CLASSES_NAMED:
-        figure.legend(
-            marks,
-            names,
-            loc="outside lower left",
-            ncols=min(8, len(classes)),
-            markerscale=2,
-            handletextpad=0.1,
-            columnspacing=0.8,
-        )
+        in_a_row = max(1, LEGEND_LETTERS // (max(map(len, classes)) + 3))
+        figure.legend(marks, names, loc="outside lower left", ncols=in_a_row, **_LEGEND)
     else:
         figure.text(0, 0, f"{len(classes)} classes: their names are in the CSV", fontsize=7)
     dots = [axis.scatter([], [], s=5, color=colour, linewidths=0) for colour in SETS.values()]

@@ -50,7 +50,10 @@ def run(arguments: argparse.Namespace) -> None:
     if not report.tables:
         raise UserError("; ".join(report.absent))
     command = shlex.join(["python", "-m", "semilearn_ext", *sys.argv[1:]])
-    written = write(report, arguments.out, formats, command)
+    try:
+        written = write(report, arguments.out, formats, command)
+    except OSError as error:
+        raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
     print(markdown(report.tables[0]))
     for line in _first(report.remarks()):
         print(line, file=sys.stderr)

@@ -16,7 +16,7 @@ from semilearn_ext.settings.domains import DOMAINS
 Targets = Mapping[str, Sequence[str]]
 
 # What a method and its base differ in by being what they are.
-_OF_THE_METHOD = {"algorithm", "lr_plugin"}
+_OF_THE_METHOD = {"algorithm", "lr_plugin", "plugin_weight"}
 
 
 class Group(NamedTuple):

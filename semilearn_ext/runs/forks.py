@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -43,11 +44,21 @@ def forking(target: Target, preload: str) -> Callable[[Path, int, dict[str, str]
     def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Fork:
         # The server starts with the first job and takes its number of threads from here.
         os.environ["OMP_NUM_THREADS"] = environment["OMP_NUM_THREADS"]
+        _ensure_server()
         process = context.Process(target=_child, args=(target, folder, attempt, environment, console))
         process.start()
         return Fork(process)
 
     return start
+
+
+def _ensure_server() -> None:
+    """Have the server running, and deaf to Ctrl-C: it ends with the sweep, not before."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _child(target: Target, folder: Path, attempt: int, environment: dict[str, str], console: Path) -> None:

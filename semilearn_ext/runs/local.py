@@ -225,6 +225,8 @@ def run(
                 pool.look_elsewhere()
                 for job in pool.start():
                     display.line(f"started  {job.title}")
+                    if stop.asked:
+                        break
             for job, ending, spent in pool.reap():
                 if ending.state is State.DONE:
                     took.append(spent)

@@ -45,8 +45,10 @@ def train_run(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Trai
 
 @pytest.fixture(scope="session")
 def pair(train_run: TrainRun) -> tuple[FinishedRun, FinishedRun]:
-    """FixMatch with a threshold that some images pass after a few steps, and the same with a plug-in."""
-    longer = {"p_cutoff": 0.17, "batch_size": 30, "num_train_iter": 20, "num_eval_iter": 20, "lr": 0.03}
+    """FixMatch with a threshold that half the images pass after a few steps, and the same with a plug-in."""
+    # Without pseudo labels, which so early would all be of one class.
+    longer = {"p_cutoff": 0.2, "ulb_loss_ratio": 0, "batch_size": 30, "lr": 0.03, "num_train_iter": 40}
+    longer["num_eval_iter"] = 40
     return train_run(**longer), train_run(**longer, algorithm="fixmatch_upcsc")
 
 

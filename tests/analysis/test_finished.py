@@ -29,8 +29,8 @@ def copied(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> Any:
 
 def test_methods_alone_may_differ(pair: tuple[FinishedRun, FinishedRun]) -> None:
     check_comparable(pair)
-    assert names_of(pair) == ["fixmatch", "fixmatch_upcsc"]
-    assert names_of([pair[0], pair[0]]) == ["fixmatch (1)", "fixmatch (2)"]
+    assert names_of(pair) == ["FixMatch", "FixMatch + UPCSC"]
+    assert names_of([pair[0], pair[0]]) == ["FixMatch (1)", "FixMatch (2)"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_unfinished_run_is_refused(copied: Any) -> None:
 def test_a_lost_checkpoint_and_a_folder_without_a_run_are_said(copied: Any, tmp_path: Path) -> None:
     run = copied()
     next(run.path.glob("checkpoint_*.pt")).unlink()
-    with pytest.raises(UserError, match=r"checkpoint_00000020\.pt: the checkpoint of a finished run is gone"):
+    with pytest.raises(UserError, match=r"checkpoint_00000040\.pt: the checkpoint of a finished run is gone"):
         run.checkpoint_file()
     with pytest.raises(UserError, match=r"no run there \(no config\.yaml\)"):
         open_run(tmp_path)

@@ -32,19 +32,19 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
     landscape(tmp_path, pair, "--span", "0.3")
     grid = pd.read_csv(tmp_path / "landscape_digits_mini_pen.csv")
     values = pd.read_csv(tmp_path / "landscape_digits_mini_pen_eigenvalues.csv").set_index("method")
-    assert list(values.index) == ["fixmatch", "fixmatch_upcsc"]
-    for run in pair:
+    assert list(values.index) == ["FixMatch", "FixMatch + UPCSC"]
+    for run, name in zip(pair, values.index, strict=True):
         rebuilt = rebuild(run)
         positions = source_positions(rebuilt, 15, 0)
         logits = torch.from_numpy(compute(rebuilt, positions).logits)
         expected = float(F.cross_entropy(logits, rebuilt.data.labels[positions]))
-        here = grid.query(f"method == '{run.method}'")
+        here = grid.query(f"method == '{name}'")
         assert sorted(here["epsilon1"].unique()) == [-0.3, 0, 0.3]
         middle = here.query("epsilon1 == 0 and epsilon2 == 0")["loss"].item()
         assert middle == pytest.approx(expected, rel=1e-5)
-        assert values.loc[run.method, "loss"] == middle
-        assert values.loc[run.method, "lambda1"] >= values.loc[run.method, "lambda2"] > 0
-        assert values.loc[run.method, "residual1"] < 0.01 * values.loc[run.method, "lambda1"]
+        assert values.loc[name, "loss"] == middle
+        assert values.loc[name, "lambda1"] >= values.loc[name, "lambda2"] > 0
+        assert values.loc[name, "residual1"] < 0.01 * values.loc[name, "lambda1"]
     assert content_of(pair[0].path) == before
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".pdf", ".csv"}
 

@@ -67,13 +67,13 @@ def test_figure_and_numbers_of_two_methods(
     arguments.call(arguments)
     points = pd.read_csv(tmp_path / "tsne_digits_mini_pen.csv", dtype={"class": str})
     numbers = pd.read_csv(tmp_path / "tsne_digits_mini_pen_numbers.csv").set_index("method")
-    assert list(numbers.index) == ["fixmatch", "fixmatch_upcsc"]
+    assert list(numbers.index) == ["FixMatch", "FixMatch + UPCSC"]
     assert points.groupby(["method", "set"]).size().unique().tolist() == [60]
     assert points.groupby(["method", "set", "class"]).size().unique().tolist() == [6]
     assert f"written: {tmp_path / 'tsne_digits_mini_pen.pdf'}" in capsys.readouterr().out
-    shown = points.query("method == 'fixmatch_upcsc' and set == 'target'")
+    shown = points.query("method == 'FixMatch + UPCSC' and set == 'target'")
     rebuilt = rebuild(pair[1])
     position = {item.name: number for number, item in enumerate(rebuilt.data.items)}
     made = compute(rebuilt, [position[name] for name in shown["image"]])
     expected = silhouette_score(made.feat, shown["class"])
-    assert numbers.loc["fixmatch_upcsc", "target"] == pytest.approx(expected, rel=1e-4)
+    assert numbers.loc["FixMatch + UPCSC", "target"] == pytest.approx(expected, rel=1e-4)

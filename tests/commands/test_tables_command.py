@@ -97,6 +97,7 @@ def test_one_table_in_one_format(tmp_path: Path) -> None:
         (("runs", "--compare", "fixmatch,uda"), "--compare: no finished runs of 'uda'"),
         (("runs", "--tables", "ablation"), "ablation: nothing it is about was run"),
         (("empty",), "empty: no finished run"),
+        (("runs", "--out", "file", "--format", "md"), "--out: file: cannot be written"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -108,6 +109,7 @@ def test_mistakes_are_one_line(
 ) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["semilearn_ext", "tables", *arguments])
     assert exit_code_of(main) == 2

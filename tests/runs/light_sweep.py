@@ -3,6 +3,7 @@
     light_sweep.py SAVE_DIR TARGETS SEEDS STEPS [PLACES]      plan the runs and run them
     light_sweep.py job FOLDER --attempt N                     what it starts for each
 
+With LIGHT_PRELOAD in the environment, jobs are forks of a process that has imported the module of that name.
 A light run writes down its process and every step, fails where the target is ``street``, and on SIGTERM stops as the
 real one does.
 """
@@ -19,11 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from semilearn_ext.commands import job as job_command
 from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs import local, sweep
 from semilearn_ext.runs.display import Display
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.forks import forking
 from semilearn_ext.runs.job import State
 from semilearn_ext.settings import Settings
 
@@ -53,14 +56,20 @@ def command(folder: Path, attempt: int) -> list[str]:
     return [sys.executable, __file__, "job", str(folder), "--attempt", str(attempt)]
 
 
-def run_job() -> None:
-    from semilearn_ext.commands import job
-
+def lighten() -> None:
     light: Any = ModuleType("semilearn_ext.training")
     light.run = train
     sys.modules["semilearn_ext.training"] = light
-    folder, attempt = Path(sys.argv[2]), int(sys.argv[4])
-    job.run(argparse.Namespace(folder=folder, attempt=attempt))
+
+
+def run_job() -> None:
+    lighten()
+    job_command.run(argparse.Namespace(folder=Path(sys.argv[2]), attempt=int(sys.argv[4])))
+
+
+def train_in_fork(folder: Path, attempt: int) -> int:
+    lighten()
+    return job_command.train(folder, attempt)
 
 
 def run_sweep() -> None:
@@ -71,7 +80,9 @@ def run_sweep() -> None:
     chosen = [job for job in sweep.look_at(experiments) if job.status.state not in (State.DONE, State.FAILED)]
     for job in chosen:
         jobs.write(job.folder, experiments[job.folder])
-    endings = local.run(chosen, places or [None, None], Display(), start=local.as_command(command))
+    preload = os.environ.get("LIGHT_PRELOAD")
+    start = forking(train_in_fork, preload) if preload else local.as_command(command)
+    endings = local.run(chosen, places or [None, None], Display(), start=start)
     print(json.dumps({str(folder): [ending.state.value, ending.reason] for folder, ending in endings.items()}))
 
 

@@ -78,7 +78,7 @@ def daemon(command: list[str], log: Path) -> Iterator[None]:
         process.wait(timeout=60)
 
 
-def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -141,7 +141,7 @@ def test_an_array_runs_and_jobs_that_slurm_stops_go_on(slurm: Path, tmp_path: Pa
     subprocess.run(["scancel", "--signal=USR2", f"{array}_0"], check=True)
     subprocess.run(["sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true"], check=True)
 
-    wait_for(lambda: all((folder / "result.json").exists() for folder in folders), seconds=300)
+    wait_for(lambda: all((folder / "result.json").exists() for folder in folders))
     for folder in folders:
         assert "stopped after iteration" in (folder / "console.txt").read_text()
         assert "going on after iteration" in (folder / "log.txt").read_text()
