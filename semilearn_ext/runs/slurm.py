@@ -156,7 +156,7 @@ class Task:
             )
         self._wait(None)
         code = self.process.wait()
-        if self.was_told:
+        if self.was_told and code:
             # SLURM is about to kill this task, and to queue it again if that is what it meant.
             time.sleep(_TIME_TO_BE_KILLED)
         return code

@@ -97,6 +97,16 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train: Train, tmp_path: Path) -> Non
     assert "Traceback" not in errors
 
 
+def test_a_scheduler_may_repeat_itself_and_a_second_ctrl_c_ends_at_once(tiny: Tiny) -> None:
+    algorithm = training.build(make_context(tiny()))
+    with algorithm.listening():
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert algorithm.stop_requested()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_a_finished_run_is_not_run_again(tiny: Tiny) -> None:
     first = training.run(tiny())
     stamp = os.stat(run_path(tiny()) / "metrics.jsonl").st_mtime_ns

@@ -24,7 +24,10 @@ HOSTS = sorted(set(BASES) - set(NO_PLUGINS))
 # Some images are confident in the few steps of a test.
 BALANCED: dict[str, dict[str, Any]] = {
     "dash": {"num_wu_iter": 2},
-    **{name: {"p_cutoff": 0.3} for name in ("fixmatch", "uda", "defixmatch", "pseudolabel", "comatch", "simmatch")},
+    **{
+        name: {"p_cutoff": 0.3}
+        for name in ("fixmatch", "uda", "defixmatch", "pseudolabel", "comatch", "simmatch", "stylematch")
+    },
     "flexmatch": {"p_cutoff": 0.3},
 }
 
@@ -75,7 +78,7 @@ def test_every_base_with_a_threshold_takes_it(base: str, tiny: Tiny) -> None:
     assert not seen.prob.requires_grad
     assert seen.confident.shape == (images,)
     assert {view.shape for view in seen.views} == {(images, 256)}
-    assert len(seen.views) == {"pseudolabel": 1, "comatch": 3}.get(base, 2)
+    assert len(seen.views) == {"pseudolabel": 1, "comatch": 3, "stylematch": 3}.get(base, 2)
     assert all(view.requires_grad for view in seen.views)
     assert seen.labelled.features.shape == (12, 256)
     assert seen.domain is not None
