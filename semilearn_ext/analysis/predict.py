@@ -77,7 +77,7 @@ class Predictor:
         Args:
             images: paths, PIL images, or uint8 (N, 3, H, W).
         """
-        if isinstance(images, Tensor) and (images.ndim != 4 or images.dtype != torch.uint8):
+        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3):
             raise UserError(f"images: expected uint8 (N, 3, H, W), got {images.dtype} {tuple(images.shape)}")
         rows: list[dict[str, Any]] = []
         bar = tqdm(total=len(images), desc="predicting", unit="img", disable=None, leave=False)

@@ -64,7 +64,7 @@ def test_files_pictures_and_tensors_are_seen_alike(pair: tuple[FinishedRun, Fini
     larger = predict([picture.resize((64, 48)) for picture in pictures])
     assert larger["probability"].between(0, 1).all()
     with pytest.raises(UserError, match="expected uint8"):
-        predict(pixels.float())
+        predict(pixels[:, :1])
 
 
 @pytest.mark.parametrize("algorithm", ["freematch", "flexmatch", "softmatch", "adamatch"])

@@ -12,12 +12,21 @@ from semilearn_ext.analysis.features import compute
 from semilearn_ext.analysis.finished import FinishedRun
 from semilearn_ext.analysis.rebuild import rebuild, rebuild_without_images
 from tests.analysis.conftest import TrainRun, content_of
+from tests.conftest import SHARED
+
+ADAIN = SHARED / "weights" / "adain"
+NEEDS_ADAIN = pytest.mark.skipif(not ADAIN.is_dir(), reason="needs the AdaIN weights in ../shared/weights/adain")
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"variant": "plain"}, {"algorithm": "simmatch"}, {"eval_with_ema": True, "ema_m": 0.5, "variant": "ema"}],
-    ids=["plain", "simmatch", "ema"],
+    [
+        {"algorithm": "simmatch"},
+        {"algorithm": "fixmatch_dgwm"},
+        {"eval_with_ema": True, "ema_m": 0.5, "variant": "ema"},
+        pytest.param({"algorithm": "stylematch", "adain_dir": str(ADAIN)}, marks=NEEDS_ADAIN),
+    ],
+    ids=["simmatch", "dgwm", "ema", "stylematch"],
 )
 def test_it_classifies_as_at_the_last_evaluation(values: dict[str, Any], train_run: TrainRun) -> None:
     run = train_run(**values)
