@@ -17,13 +17,15 @@ ACCURACIES = {
     "unlabeled/top1": "unlabelled source images",
     "source_val/top1": "held-out source images",
 }
+ALWAYS = ("epoch", "target/top1", "source_val/top1")
+"""What every evaluation has; ERM looks at no unlabelled image."""
 RATES = {"unlabeled/uus_rate": "UUS rate", "unlabeled/inclusion_rate": "Inclusion rate"}
 OBSERVED_EPOCH = 3.0
 """When the paper observed; an evaluation further than half an epoch from it is not one of epoch 3."""
 
 
 class Curve(NamedTuple):
-    """One group over epochs: for every accuracy the mean and the deviation (ddof 1) over seeds, in percent."""
+    """One group over epochs: of every accuracy that was measured the mean and the deviation (ddof 1) over seeds."""
 
     group: Group
     seeds: int
@@ -51,18 +53,18 @@ def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _read(folder: RunFolder) -> list[dict[str, float | None]]:
-    """What is needed of every evaluation, or nothing when a line lacks an accuracy or holds a NaN."""
+    """What is needed of every evaluation, or nothing when a line lacks what all have or holds a NaN."""
     try:
         records = folder.read_metrics()
-        measured = [{name: record[name] for name in ("epoch", *ACCURACIES)} for record in records]
+        measured = [{name: record[name] for name in ALWAYS} for record in records]
+        optional = [{name: record.get(name) for name in (*ACCURACIES, *RATES)} for record in records]
         whole = all(math.isfinite(value) for one in measured for value in one.values())
+        whole &= all(math.isfinite(value) for one in optional for value in one.values() if value is not None)
     except (OSError, ValueError, KeyError, TypeError):
         return []
     if not whole:
         return []
-    return [
-        {**one, **{name: record.get(name) for name in RATES}} for one, record in zip(measured, records, strict=True)
-    ]
+    return [{**more, **one} for one, more in zip(measured, optional, strict=True)]
 
 
 def curves(evaluations: pd.DataFrame, targets: Targets) -> list[Curve]:
@@ -91,6 +93,8 @@ def _curve(group: Group, evaluations: pd.DataFrame) -> Curve:
     std: dict[str, list[float] | None] = {}
     for column, name in enumerate(ACCURACIES, start=1):
         read = np.array([np.interp(epochs, run[:, 0], 100 * run[:, column]) for run in runs.values()])
+        if np.isnan(read).any():
+            continue
         by_seed = pd.DataFrame(read, index=seeds).groupby(level=0).mean()
         mean[name] = by_seed.mean().round(3).tolist()
         std[name] = by_seed.std().round(3).tolist() if len(by_seed) > 1 else None

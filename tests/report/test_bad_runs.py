@@ -149,6 +149,18 @@ def test_a_curve_is_over_whole_seeds_and_read_off_between_evaluations(
     assert curve.std["target/top1"] == pytest.approx([0.707, 0.707, 0.707])
 
 
+def test_erm_has_curves_of_what_it_looks_at(whole: Callable[..., None], tmp_path: Path) -> None:
+    whole(70, seeds=(1, 2), algorithm="erm")
+    for path in (tmp_path / "runs").rglob("metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = [{name: value for name, value in line.items() if not name.startswith("unlabeled")} for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    made = build([tmp_path / "runs"], ["summary"], (), "last")
+    assert made.warnings == []
+    (curve,) = curves(made.results.evaluations, made.results.targets)
+    assert set(curve.mean) == {"target/top1", "source_val/top1"}
+
+
 def test_names() -> None:
     assert canonical("supervised") == "erm"
     assert canonical("stylematch_upcsc_weighted_proxy") == "stylematch_upcsc"

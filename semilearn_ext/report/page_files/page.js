@@ -119,8 +119,10 @@
   };
   const hideTip = (figure) => { const tip = figure.querySelector(".tip"); if (tip) tip.hidden = true; };
 
-  const drawCurves = (figure, series) => {
+  const drawCurves = (figure, chosen) => {
     const metric = document.getElementById("metric").value;
+    const series = chosen.filter((one) => one.mean[metric]);
+    if (!series.length) return document.createTextNode("not measured for these methods");
     const bounds = series.flatMap((one) => one.mean[metric].flatMap((m, k) => {
       const s = one.std[metric]?.[k] ?? 0;
       return [m - s, m + s];
