@@ -125,10 +125,12 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
         filled = contours.contourf(first, second, one.loss, levels, cmap=style.SURFACE, norm=scale)
         contours.contour(first, second, one.loss, levels, colors="white", linewidths=0.3)
         contours.plot(0, 0, "+", color="white", ms=5)
-        contours.set_title(rf"$\lambda_1$ = {one.eigen.values[0]:.3g}, $\lambda_2$ = {one.eigen.values[1]:.3g}")
+        contours.set_title(rf"$\lambda_1$ = {one.eigen.values[0]:#.3g}, $\lambda_2$ = {one.eigen.values[1]:#.3g}")
         contours.grid(visible=False)
         for axis in (surface, contours):
             axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", xticks=ticks, yticks=ticks)
+        for axis in (surface.xaxis, surface.yaxis, surface.zaxis):
+            axis.labelpad = -7
         flat.append(contours)
     figure.colorbar(filled, ax=flat, label="source loss")
     return figure

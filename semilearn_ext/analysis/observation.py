@@ -136,7 +136,7 @@ def draw(histogram: pd.DataFrame) -> Figure:
     axis.set_ylabel("share of images (%)")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.grid(visible=False, axis="x")
-    axis.legend(loc="upper right")
+    axis.legend(loc="best")
     return figure
 
 

@@ -32,8 +32,7 @@ SETS = {"labelled source": style.RED, "unlabelled source": style.BLUE, "target":
 COMPONENTS = 50
 PERPLEXITY = 30.0
 CLASSES_NAMED = 24
-LEGEND_LETTERS = 70
-_LEGEND = {"markerscale": 2, "handletextpad": 0.1, "columnspacing": 0.8}
+LEGEND_LETTERS = 80
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,6 @@ def draw(embedded: Sequence[Embedded]) -> Figure:
             row[-1].scatter(*one.place[one.part == number].T, s=3, color=colour, linewidths=0, rasterized=True)
         row[-1].set_xlabel(f"MMD² {_two_places(one.gap)}")
         _frame(row, one.place)
-    note = "silhouettes (by class) and MMD² are those of the features, not of the embedding"
-    figure.supxlabel(note, fontsize=7, x=0.01, ha="left")
     _legends(figure, axes[0][0], classes)
     return figure
 
@@ -165,14 +162,16 @@ def _scatter_classes(axis: Axes, one: Embedded, chosen: np.ndarray) -> None:
 
 
 def _legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
+    """Below the panels: the classes, what the numbers are, and the three sets."""
     marks, names = axis.get_legend_handles_labels()
-    if len(classes) <= CLASSES_NAMED:
-        in_a_row = max(1, LEGEND_LETTERS // (max(map(len, classes)) + 3))
-        figure.legend(marks, names, loc="outside lower left", ncols=in_a_row, **_LEGEND)
-    else:
-        figure.text(0, 0, f"{len(classes)} classes: their names are in the CSV", fontsize=7)
+    title = "silhouettes (of the classes) and MMD² are those of the features, not of the embedding"
+    if len(classes) > CLASSES_NAMED:
+        marks, names, title = [], [], f"{title};\nthe {len(classes)} classes are named in the CSV"
+    in_a_row = max(1, LEGEND_LETTERS // (max(map(len, classes)) + 3))
+    look = {"markerscale": 2, "handletextpad": 0.1, "columnspacing": 0.8, "title_fontsize": 7, "alignment": "left"}
+    figure.legend(marks, names, title=title, loc="outside lower left", ncols=in_a_row, **look)
     dots = [axis.scatter([], [], s=5, color=colour, linewidths=0) for colour in SETS.values()]
-    figure.legend(dots, list(SETS), loc="outside lower right", **_LEGEND)
+    figure.legend(dots, list(SETS), loc="outside lower right", **look)
 
 
 def point_table(embedded: Sequence[Embedded]) -> pd.DataFrame:

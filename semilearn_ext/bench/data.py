@@ -28,7 +28,7 @@ from semilearn_ext.data.loaders import one_thread
 from semilearn_ext.data.randaugment import RANGES, Operation
 
 BATCH = 48
-ROUNDS = 9
+ROUNDS = 15
 GOAL = 4.0
 Resampling = Image.Resampling
 

@@ -22,13 +22,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
     tsne.add_argument("--limit", type=_at_least(10), default=1000, metavar="N", help="most images of a set [1000]")
     tsne.set_defaults(call=run_tsne)
     landscape = kinds.add_parser("landscape", help="source loss along the Hessian's first two eigenvectors")
-    landscape.add_argument(
-        "--images",
-        type=_at_least(0),
-        default=512,
-        metavar="N",
-        help="source images to measure the loss on; 0: all [512]",
-    )
+    landscape.add_argument("--images", type=_at_least(0), default=256, metavar="N", help="source images; 0: all [256]")
     landscape.add_argument("--points", type=_odd, default=21, metavar="N", help="grid points along each direction [21]")
     landscape.add_argument(
         "--span", type=float, default=0.5, metavar="X", help="longest step along each direction [0.5]"

@@ -6,29 +6,29 @@ arithmetic is that of Pillow's ``ImageEnhance``, ``ImageOps``, ``Image.rotate`` 
 (nearest neighbour, black outside), down to truncation and fixed point, so results agree with Pillow's
 pixel by pixel.
 
-The batch is sorted by kernel and operation, and eight kernels cover the list; each works on few enough images
-for its temporaries to stay in the cache. What belongs to a whole image, such as a magnitude or a table of grey
-levels, is computed by numpy, whose calls cost a fraction of torch's; what belongs to pixels, on their device.
+The batch is sorted by kernel, and each kernel changes its images in place. Operations that replace every grey level
+by another whatever its neighbours do so by a table. What belongs to a whole image, such as a magnitude or a table, is
+computed by numpy, whose calls cost a fraction of torch's.
 """
 
 import math
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-Array = npt.NDArray[Any]
+from semilearn_ext.data.sorted_batch import Array, SortedBatch
+
 LEVELS = 256
 CHANNELS = 3
 
 
 class Operation(IntEnum):
-    """The FixMatch list, in an order that keeps the operations of one kernel together."""
+    """The FixMatch list."""
 
     AUTOCONTRAST = 0
     BRIGHTNESS = 1
@@ -64,6 +64,7 @@ RANGES: dict[Operation, tuple[float, float]] = {
     Operation.IDENTITY: (0.0, 1.0),
 }
 _BOUNDS = torch.tensor([RANGES[operation] for operation in Operation], dtype=torch.float64)
+_GREYS = np.arange(LEVELS)
 
 
 def magnitudes(operations: Tensor, uniform: Tensor) -> Tensor:
@@ -72,110 +73,88 @@ def magnitudes(operations: Tensor, uniform: Tensor) -> Tensor:
     return low + (high - low) * uniform
 
 
-def apply(images: Tensor, operations: Tensor, values: Tensor) -> Tensor:
-    """Apply one operation to each image.
+@torch.inference_mode()  # hundreds of small calls, each of which would prepare for a gradient
+def apply(batch: SortedBatch, operations: Tensor, values: Tensor) -> None:
+    """Apply one operation to each image, in a copy that becomes the batch's.
 
-    images: uint8 (N, 3, S, S) on any device. operations: int64 (N,) of ``Operation`` numbers and values:
-    float64 (N,) of magnitudes inside ``RANGES``, both on the CPU. Returns a new uint8 tensor.
+    batch: uint8 (N, 3, S, S) on the CPU. operations: int64 (N,) of ``Operation`` numbers, and values: float64 (N,)
+    of magnitudes inside ``RANGES``, both in the order in which the batch was given.
     """
-    augmented = torch.empty_like(images)
-    numbers, magnitudes = operations.numpy(), values.numpy()
-    kernels = _KERNEL_OF[numbers]
-    order = np.lexsort((numbers, kernels))
-    ends = np.bincount(kernels, minlength=len(_KERNELS)).cumsum()
-    for (kernel, _), where in zip(_KERNELS, np.split(order, ends), strict=False):
-        if len(where):
-            put(augmented, where, kernel(pick(images, where), numbers[where], magnitudes[where]))
-    return augmented
-
-
-def pick(images: Tensor, where: Array) -> Tensor:
-    """A copy of the images at the places ``where`` (M,)."""
-    return images.index_select(0, torch.from_numpy(where).to(images.device))
-
-
-def put(images: Tensor, where: Array, replacements: Tensor) -> None:
-    """Replace the images at the places ``where`` (M,)."""
-    if images.device.type == "cpu":
-        # By numpy, which copies image by image; torch would copy byte by byte.
-        images.numpy()[where] = replacements.numpy()
-    else:
-        images[torch.from_numpy(where).to(images.device)] = replacements
-
-
-def _beside(numbers: Array, images: Tensor) -> Tensor:
-    """Numbers (N,) on the images' device, to broadcast over (N, 3, S, S)."""
-    return torch.from_numpy(numbers).to(images.device).view(-1, 1, 1, 1)
-
-
-def _keep(images: Tensor, _: Array, __: Array) -> Tensor:
-    return images
-
-
-def _map_levels(images: Tensor, operations: Array, values: Array) -> Tensor:
-    """Replace every grey level by its entry in a table per image and channel."""
-    tables = np.empty((len(images), CHANNELS, LEVELS), np.uint8)
-    for operation, make_tables in _TABLE_MAKERS.items():
-        start, end = np.searchsorted(operations, (operation, operation + 1))
+    batch.sort(_KERNEL_OF[operations.numpy()])
+    numbers, magnitudes = operations.numpy()[batch.order], values.numpy()[batch.order]
+    ends = np.bincount(_KERNEL_OF[numbers], minlength=len(_KERNELS)).cumsum().tolist()
+    for (kernel, _), start, end in zip(_KERNELS, [0, *ends[:-1]], ends, strict=True):
         if start < end:
-            tables[start:end] = make_tables(images[start:end].flatten(2), values[start:end])
-    if images.device.type != "cpu":
-        return torch.from_numpy(tables).to(images.device).gather(2, images.flatten(2).long()).view_as(images)
-    # Python's own translate takes bytes as they are; gather needs the images as int64 first.
-    planes = zip(images.flatten(0, 1).numpy(), tables.reshape(-1, LEVELS), strict=True)
-    mapped = bytearray().join([plane.tobytes().translate(table.tobytes()) for plane, table in planes])
-    return torch.frombuffer(mapped, dtype=torch.uint8).view_as(images)
+            kernel(batch.images[start:end], numbers[start:end], magnitudes[start:end])
 
 
-def _autocontrast_tables(pixels: Tensor, _: Array) -> Array:
-    low, high = (extreme.cpu().numpy().astype(float)[..., None] for extreme in (pixels.amin(2), pixels.amax(2)))
+def _keep(_: Tensor, __: Array, ___: Array) -> None:
+    pass
+
+
+def _map_levels(
+    make_tables: Callable[[Tensor, Array], Array], images: Tensor, operations: Array, values: Array
+) -> None:
+    """Replace every grey level by its entry in a table (N, 1 or 3, 256): one for the image, or one for each channel."""
+    tables = make_tables(images, values.reshape(-1, 1, 1)).astype(np.uint8).reshape(-1, LEVELS)
+    for pixels, table in zip(images.numpy().reshape(len(tables), -1), tables, strict=True):
+        # It takes bytes as they are, where indexing needs them as int64 first.
+        pixels[:] = np.frombuffer(bytearray(pixels).translate(table), np.uint8)  # type: ignore[arg-type]
+
+
+def _autocontrast_tables(images: Tensor, _: Array) -> Array:
+    planes = images.flatten(2).numpy()
+    low, high = (extreme[..., None].astype(float) for extreme in (planes.min(2), planes.max(2)))
     scale = 255.0 / (high - low).clip(1.0)
     return np.where(high > low, (_GREYS * scale - low * scale).clip(0.0, 255.0), _GREYS)
 
 
-def _equalize_tables(pixels: Tensor, _: Array) -> Array:
-    planes = pixels.flatten(0, 1).unbind()
-    counts = torch.stack([plane.bincount(minlength=LEVELS) for plane in planes]).cpu().numpy()
-    counts = counts.reshape(-1, CHANNELS, LEVELS)
+def _brightness_tables(_: Tensor, factors: Array) -> Array:
+    return _GREYS.astype(np.float32) * factors.astype(np.float32)
+
+
+def _contrast_tables(images: Tensor, factors: Array) -> Array:
+    """Blend with the mean of the grey image."""
+    # Sums of rows are exact in float32. Their sum might depend on the order of addition, so on the number of threads.
+    sums = _grey(images.float()).sum(3).numpy().sum((1, 2), dtype=np.float64)
+    mean = np.floor(sums / images[0, 0].numel() + 0.5).astype(np.float32)
+    flat = torch.from_numpy(mean.repeat(LEVELS).reshape(-1, 1, LEVELS))
+    return flat.lerp(torch.from_numpy(_GREYS).float(), torch.from_numpy(factors).float()).numpy()
+
+
+def _equalize_tables(images: Tensor, _: Array) -> Array:
+    planes = images.flatten(2).flatten(0, 1).unbind()
+    counts = torch.stack([plane.bincount(minlength=LEVELS) for plane in planes]).numpy().reshape(-1, CHANNELS, LEVELS)
     up_to = counts.cumsum(2)
     # Pillow's step leaves out the brightest level that occurs, so counts the pixels that are darker.
-    step = np.where(up_to < pixels.shape[2], up_to, 0).max(2, keepdims=True) // 255
+    step = np.where(up_to < images[0, 0].numel(), up_to, 0).max(2, keepdims=True) // 255
     flattened = (step // 2 + up_to - counts) // np.maximum(step, 1)
     return np.where(step > 0, np.minimum(flattened, 255), _GREYS)
 
 
+def _posterize_tables(_: Tensor, bits: Array) -> Array:
+    return _GREYS & (LEVELS - 2 ** (8 - bits.astype(int)))
+
+
 def _solarize_tables(_: Tensor, thresholds: Array) -> Array:
-    return np.where(thresholds[:, None, None] > _GREYS, _GREYS, 255 - _GREYS)
+    return np.where(thresholds > _GREYS, _GREYS, 255 - _GREYS)
 
 
-def _posterize(images: Tensor, _: Array, bits: Array) -> Tensor:
-    kept = LEVELS - 2 ** (8 - bits.astype(int))
-    return images & _beside(kept.astype(np.uint8), images)
-
-
-def _brighten(images: Tensor, _: Array, factors: Array) -> Tensor:
-    return _truncate(images.float().mul_(_beside(factors.astype(np.float32), images)))
-
-
-def _mix_with_grey(images: Tensor, operations: Array, factors: Array) -> Tensor:
-    """Color blends with the grey image, contrast, whose images come first, with its mean."""
+def _saturate(images: Tensor, _: Array, factors: Array) -> None:
+    """Blend with the grey image."""
     floats = images.float()
-    grey = _grey(floats)
-    contrast = grey[: np.count_nonzero(operations == Operation.CONTRAST)]
-    # An exact sum: in float32 it would depend on the order of addition, so on the number of threads.
-    contrast[:] = contrast.mean((1, 2, 3), keepdim=True, dtype=torch.float64).add_(0.5).floor_()
-    return _blend(grey, floats, factors)
+    _blend(_grey(floats), floats, factors, images)
 
 
-def _sharpen(images: Tensor, _: Array, factors: Array) -> Tensor:
+def _sharpen(images: Tensor, _: Array, factors: Array) -> None:
     """Blend with Pillow's SMOOTH filter, a 3 x 3 box whose centre weighs 5; it leaves the rim as it is."""
-    floats, sharpened = images.float(), images.clone()
+    floats = images.float()
     columns = (floats[..., :-2] + floats[..., 1:-1]).add_(floats[..., 2:])
     box = (columns[..., :-2, :] + columns[..., 1:-1, :]).add_(columns[..., 2:, :])
     inner = floats[..., 1:-1, 1:-1]
-    smooth = box.add_(inner, alpha=4).div_(13).add_(0.5).floor_()
-    sharpened[..., 1:-1, 1:-1] = _blend(smooth, inner, factors)
-    return sharpened
+    # No thirteenth is near a half, so rounding is safe.
+    smooth = box.add_(inner, alpha=4).mul_(1 / 13).round_()
+    _blend(smooth, inner, factors, images[..., 1:-1, 1:-1])
 
 
 def _grey(floats: Tensor) -> Tensor:
@@ -187,55 +166,48 @@ def _grey(floats: Tensor) -> Tensor:
     return (red * (19595 / 65536)).add_(green, alpha=38470 / 65536).add_(blue, alpha=7471 / 65536).add_(0.5).floor_()
 
 
-def _blend(degenerate: Tensor, floats: Tensor, factors: Array) -> Tensor:
-    return _truncate(degenerate.lerp(floats, _beside(factors.astype(np.float32), floats)))
+def _blend(degenerate: Tensor, floats: Tensor, factors: Array, out: Tensor) -> None:
+    """Into ``out``, truncated; by numpy, which has vector instructions for that."""
+    blended = degenerate.lerp(floats, torch.from_numpy(factors).float().view(-1, 1, 1, 1))
+    np.copyto(out.numpy(), blended.numpy(), casting="unsafe")
 
 
-def _truncate(floats: Tensor) -> Tensor:
-    # By way of int32, for which there are vector instructions; straight to uint8 takes three times as long.
-    return floats.to(torch.int32).to(torch.uint8)
-
-
-def _turn(images: Tensor, operations: Array, values: Array) -> Tensor:
+def _turn(images: Tensor, operations: Array, values: Array) -> None:
     """Rotate or shear along y: fetch every pixel from where Pillow's affine map puts its centre."""
-    size = images.shape[-1]
+    count, size = len(images), images.shape[-1]
     angle = np.where(operations == Operation.ROTATE, values, 0.0) * (-math.pi / 180)
     slope = np.where(operations == Operation.SHEAR_Y, values, 0.0)
     cosine, sine, middle = np.cos(angle), np.sin(angle), size / 2
-    rows = _places(size, slope - sine, cosine, middle - middle * (cosine - sine), images.device)
-    columns = _places(size, cosine, sine, middle - middle * (cosine + sine), images.device)
-    source = rows.mul_(size + 2).add_(columns).long().view(len(images), 1, -1)
-    return pad(images, (1, 1, 1, 1)).flatten(2).gather(2, source.expand(-1, CHANNELS, -1)).view_as(images)
-
-
-def _places(size: int, by_x: Array, by_y: Array, shift: Array, device: torch.device) -> Tensor:
-    """by_x x + by_y y + shift, rounded down, at the centres of all pixels: int32 (N, size, size).
-
-    Counted from a one-pixel black frame, which catches everything outside the image.
-    """
-    fixed = _fixed_point(by_x, by_y, shift + (by_x + by_y) / 2 + 1)
-    along_x, along_y, start = torch.from_numpy(fixed).to(device).view(3, -1, 1, 1).unbind()
-    steps = torch.arange(size, dtype=torch.int32, device=device)
+    # Row and column of the source: by_x x + by_y y + shift.
+    by_x, by_y = np.stack([slope - sine, cosine]), np.stack([cosine, sine])
+    shift = middle - middle * np.stack([cosine - sine, cosine + sine])
+    # Counted from a one-pixel black frame, which catches everything outside the image.
+    fixed = torch.from_numpy(_fixed_point(by_x, by_y, shift + (by_x + by_y) / 2 + 1))
+    along_x, along_y, start = fixed.view(3, 2, count, 1, 1).unbind()
+    steps = torch.arange(size, dtype=torch.int32)
     places = (along_x * steps + start) + along_y * steps.view(-1, 1)
-    return places.bitwise_right_shift_(16).clamp_(0, size + 1)
+    rows, columns = places.bitwise_right_shift_(16).clamp_(0, size + 1).unbind()
+    source = rows.mul_(size + 2).add_(columns).long().view(count, 1, -1).expand(-1, CHANNELS, -1)
+    torch.gather(pad(images, (1, 1, 1, 1)).flatten(2), 2, source, out=images.view(count, CHANNELS, -1))
 
 
-def _slide(images: Tensor, operations: Array, values: Array) -> Tensor:
-    """Translate or shear along x: rows of pixels stay whole, so fetch row by row, several times as fast."""
-    size, steps = images.shape[-1], np.arange(images.shape[-1])
-    slope, right, down = (
-        np.where(operations == operation, values, 0.0)
-        for operation in (Operation.SHEAR_X, Operation.TRANSLATE_X, Operation.TRANSLATE_Y)
-    )
-    along_y, x_start, y_start = _fixed_point(slope, right * size + (1 + slope) / 2, down * size + 0.5)[..., None]
-    columns = (along_y * steps + x_start >> 16).clip(-size, size)
-    rows = (steps + (y_start >> 16)).clip(-1, size)
+def _translate(images: Tensor, operations: Array, shares: Array) -> None:
+    shifts = _fixed_point(shares * images.shape[-1] + 0.5)[0] >> 16
+    for image, operation, by in zip(images, operations.tolist(), shifts.tolist(), strict=True):
+        image.copy_(pad(image, (-by, by) if operation == Operation.TRANSLATE_X else (0, 0, -by, by)))
+
+
+def _shear(images: Tensor, _: Array, slopes: Array) -> None:
+    """Shear along x: rows of pixels stay whole, so fetch row by row, several times as fast."""
+    size = images.shape[-1]
+    along_y, start = _fixed_point(slopes, (1 + slopes) / 2)[..., None]
+    columns = along_y * np.arange(size) + start >> 16
     margin = int(abs(columns).max())
-    framed = pad(images, (margin, margin, 1, 1))
-    planes = np.arange(len(images) * CHANNELS).reshape(-1, CHANNELS, 1) * (size + 2)
-    starts = (planes + rows[:, None] + 1) * (size + 2 * margin) + columns[:, None] + margin
+    framed = pad(images, (margin, margin)).flatten()
+    rows = np.arange(margin, len(framed), size + 2 * margin).reshape(-1, CHANNELS, size)
     # Every pixel starts one of as many overlapping rows.
-    return pick(framed.flatten().unfold(0, size, 1), starts.ravel()).view_as(images)
+    starts = torch.from_numpy((rows + columns[:, None]).ravel())
+    torch.index_select(framed.unfold(0, size, 1), 0, starts, out=images.view(-1, size))
 
 
 def _fixed_point(*coefficients: Array) -> Array:
@@ -243,21 +215,19 @@ def _fixed_point(*coefficients: Array) -> Array:
     return np.floor(np.stack(coefficients) * 65536 + 0.5).astype(np.int32)
 
 
-_GREYS = np.arange(LEVELS)
-_TABLE_MAKERS: dict[Operation, Callable[[Tensor, Array], Array]] = {
-    Operation.AUTOCONTRAST: _autocontrast_tables,
-    Operation.EQUALIZE: _equalize_tables,
-    Operation.SOLARIZE: _solarize_tables,
-}
-# With the operations each covers. A kernel gets its images sorted by operation.
-_KERNELS: tuple[tuple[Callable[[Tensor, Array, Array], Tensor], tuple[Operation, ...]], ...] = (
-    (_map_levels, tuple(_TABLE_MAKERS)),
-    (_posterize, (Operation.POSTERIZE,)),
-    (_brighten, (Operation.BRIGHTNESS,)),
-    (_mix_with_grey, (Operation.CONTRAST, Operation.COLOR)),
+# With the operations each covers.
+_KERNELS: tuple[tuple[Callable[[Tensor, Array, Array], None], tuple[Operation, ...]], ...] = (
+    (partial(_map_levels, _autocontrast_tables), (Operation.AUTOCONTRAST,)),
+    (partial(_map_levels, _brightness_tables), (Operation.BRIGHTNESS,)),
+    (partial(_map_levels, _contrast_tables), (Operation.CONTRAST,)),
+    (partial(_map_levels, _equalize_tables), (Operation.EQUALIZE,)),
+    (partial(_map_levels, _posterize_tables), (Operation.POSTERIZE,)),
+    (partial(_map_levels, _solarize_tables), (Operation.SOLARIZE,)),
+    (_saturate, (Operation.COLOR,)),
     (_sharpen, (Operation.SHARPNESS,)),
     (_turn, (Operation.ROTATE, Operation.SHEAR_Y)),
-    (_slide, (Operation.SHEAR_X, Operation.TRANSLATE_X, Operation.TRANSLATE_Y)),
+    (_shear, (Operation.SHEAR_X,)),
+    (_translate, (Operation.TRANSLATE_X, Operation.TRANSLATE_Y)),
     (_keep, (Operation.IDENTITY,)),
 )
 _KERNEL_OF = np.array([[op in covered for _, covered in _KERNELS].index(True) for op in Operation])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,16 +171,36 @@ def test_split_files_stay_inside(make: Make, tmp_path: Path, line: str) -> None:
         load_data(make(dataset="pacs", target_domain="sketch"))
 
 
-def test_an_unreadable_folder(make: Make, tmp_path: Path) -> None:
+def test_a_dead_link_is_no_folder(make: Make, tmp_path: Path) -> None:
     pacs(tmp_path, splits=False)
-    broken = tmp_path / "pacs" / "photo" / "zebra"
-    broken.symlink_to(tmp_path / "gone")
-    assert load_data(make(dataset="pacs", target_domain="photo")).classes == PACS_CLASSES  # a dead link is no folder
-    if os.getuid() == 0:
-        pytest.skip("root can read every folder")
-    (tmp_path / "pacs" / "photo" / "dog").chmod(0)
-    with pytest.raises(UserError, match="cannot be listed"):
-        load_data(make(dataset="pacs", target_domain="photo"))
+    (tmp_path / "pacs" / "photo" / "zebra").symlink_to(tmp_path / "gone")
+    assert load_data(make(dataset="pacs", target_domain="photo")).classes == PACS_CLASSES
+
+
+LOAD_AS_NOBODY = """
+import os, sys
+from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import settings_from
+if os.getuid() == 0:  # who can read every folder; after the imports, for Python itself may lie in root's home
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    load_data(settings_from(dataset="pacs", data_dir=sys.argv[1], target_domain="photo", cache="none"))
+except UserError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_an_unreadable_folder() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
+        folder = Path(name)
+        folder.chmod(0o755)
+        pacs(folder, count=1, splits=False)
+        (folder / "pacs" / "photo" / "dog").chmod(0)
+        loading = subprocess.run([sys.executable, "-c", LOAD_AS_NOBODY, name], capture_output=True, text=True)
+    assert loading.stderr == f"{name}/pacs/photo/dog: cannot be listed: Permission denied\n"
 
 
 @pytest.mark.skipif(not (REAL_PACS / "pacs").is_dir(), reason="needs the real PACS in the shared folder")

@@ -14,6 +14,7 @@ from torch import Tensor
 from semilearn_ext.bench.data import PILLOW, pillow_strong, pillow_weak
 from semilearn_ext.data import randaugment, views
 from semilearn_ext.data.randaugment import RANGES, Operation
+from semilearn_ext.data.sorted_batch import SortedBatch
 from semilearn_ext.data.views import ViewSpec, denormalise, plain, strong, weak
 
 PACS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "pacs" / "images"
@@ -73,11 +74,16 @@ def assorted(size: int) -> Tensor:
     return torch.stack([speckled, smooth, smooth // 4 + 60, speckled // 128 * 77 + 20, flat])
 
 
+def apply_each(images: Tensor, operations: Tensor, values: Tensor) -> Tensor:
+    """One operation for every image, in the order of the images."""
+    batch = SortedBatch(images)
+    randaugment.apply(batch, operations, values)
+    return batch.images[np.argsort(batch.order)]
+
+
 def apply_one(images: Tensor, operation: Operation, value: float) -> Tensor:
     count = len(images)
-    return randaugment.apply(
-        images, torch.full((count,), int(operation)), torch.full((count,), value, dtype=torch.float64)
-    )
+    return apply_each(images, torch.full((count,), int(operation)), torch.full((count,), value, dtype=torch.float64))
 
 
 def pillow_one(images: Tensor, operation: Operation, value: float) -> Tensor:
@@ -123,7 +129,7 @@ def test_a_mixed_batch_gives_every_image_its_own_operation_and_magnitude() -> No
     values = randaugment.magnitudes(operations, torch.rand(len(operations), generator=seeded(1)).double())
     images = noise(len(operations), 24)
     untouched = images.clone()
-    augmented = randaugment.apply(images, operations, values)
+    augmented = apply_each(images, operations, values)
     for image, result, operation, value in zip(images, augmented, operations, values, strict=True):
         expected = pillow_one(image[None], Operation(int(operation)), float(value))[0]
         assert (levels_apart(result, expected) <= 1).float().mean() > 0.995
@@ -151,9 +157,8 @@ def test_magnitudes_fill_their_ranges() -> None:
 def record_operations(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     seen: list[Tensor] = []
 
-    def recorder(images: Tensor, operations: Tensor, _: Tensor) -> Tensor:
+    def recorder(_: SortedBatch, operations: Tensor, __: Tensor) -> None:
         seen.append(operations)
-        return images
 
     monkeypatch.setattr(randaugment, "apply", recorder)
     return seen
@@ -317,6 +322,23 @@ def test_cutout_is_one_clipped_square_of_mean_colour(side: int) -> None:
 
 def test_no_cutout() -> None:
     assert (strong(noise(20, 32), ViewSpec(32, cutout=0), seeded(16)) != 0).all()
+
+
+@pytest.mark.parametrize("view", [weak, strong])
+def test_a_network_can_be_trained_on_the_views(view) -> None:
+    network = torch.nn.Conv2d(3, 4, 3)
+    network(view(noise(4, 16), ViewSpec(16), seeded(17))).square().sum().backward()
+    assert network.weight.grad is not None
+    assert network.weight.grad.abs().min() > 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("view", [weak, strong])
+def test_views_are_the_same_on_every_device(view) -> None:
+    images, spec = noise(12, 40), ViewSpec(32)
+    made = view(images.cuda(), spec, seeded(18))
+    assert made.is_cuda
+    assert torch.equal(made.cpu(), view(images, spec, seeded(18)))
 
 
 @pytest.mark.parametrize("bad", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
