@@ -69,12 +69,13 @@ def draw(table: pd.DataFrame, panels: Sequence[str]) -> Figure:
     for axis, target in zip(axes, panels, strict=False):
         for number, (method, line) in enumerate(table[table["target"] == target].groupby("method", sort=False)):
             colour, dash = style.COLOURS[number % len(style.COLOURS)], _DASHES[number % len(_DASHES)]
-            axis.plot(line["epoch"], line["mean"], dash, color=colour, label=method_title(method))
+            marker = "o" if len(line) == 1 else None  # a line through one evaluation would not be seen
+            axis.plot(line["epoch"], line["mean"], dash, color=colour, marker=marker, label=method_title(method))
             spread = line["std"].fillna(0)
             low, high = line["mean"] - spread, line["mean"] + spread
             axis.fill_between(line["epoch"], low, high, color=colour, alpha=0.2, linewidth=0)
         axis.set_title(target, fontweight="bold" if target == MEAN else None)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=bool(table["epoch"].max() >= 2)))
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
     for axis in axes[max(len(panels) - columns, 0) : len(panels)]:

@@ -8,6 +8,7 @@ computed in float64 (float32 on MPS, which has no other, or where speed matters 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.device import to_device
 
 TOLERANCE = 1e-3
+RISE = 5.0
 _BATCH = 64
 
 
@@ -41,7 +43,7 @@ class Options:
     points: int
     """Grid points along each direction, an odd number, so that the middle one is the trained network."""
     span: float
-    """Length of the longest step along each direction, to either side."""
+    """Length of the longest step along each direction, to either side; 0: see ``automatic_span``."""
     float32: bool = False
     """Compute the eigenvectors in single precision: about four times as fast on a CPU."""
     seed: int = 0
@@ -70,28 +72,43 @@ def source_positions(rebuilt: Rebuilt, limit: int, seed: int) -> list[int]:
     return [positions[k] for k in np.sort(chosen)]
 
 
-def measure(rebuilt: Rebuilt, name: str, options: Options) -> Landscape:
-    device, settings = rebuilt.device, rebuilt.data.settings
-    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images, options.seed), _BATCH)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for part, x in images.share(rank=0, world=1):
-            yield to_device(x, device, settings.channels_last), images.labels[part].to(device)
-
-    single = options.float32 or device.type == "mps"
-    precise = Loss(rebuilt.net, batches, torch.float32 if single else torch.float64)
+def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
+    """The two largest eigenvalues of the loss's Hessian, with their eigenvectors."""
+    single = options.float32 or rebuilt.device.type == "mps"
+    loss = _loss(rebuilt, options, torch.float32 if single else torch.float64)
     bar = tqdm(desc=f"{name}: Hessian products", unit="", disable=None, leave=False)
 
     def times(vector: np.ndarray) -> np.ndarray:
         bar.update()
-        return precise.hessian_times(vector)
+        return loss.hessian_times(vector)
 
     with bar:
-        eigen = largest_eigenpairs(times, precise.size, 2, tolerance=TOLERANCE, seed=options.seed)
-    steps = np.linspace(-options.span, options.span, options.points)
-    return Landscape(
-        name, steps, _grid(Loss(rebuilt.net, batches, torch.float32), eigen, steps, name), eigen, len(images)
-    )
+        return largest_eigenpairs(times, loss.size, 2, tolerance=TOLERANCE, seed=options.seed)
+
+
+def _loss(rebuilt: Rebuilt, options: Options, dtype: torch.dtype) -> Loss:
+    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images, options.seed), _BATCH)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for part, x in images.share(rank=0, world=1):
+            on_device = to_device(x, rebuilt.device, rebuilt.data.settings.channels_last)
+            yield on_device, images.labels[part].to(rebuilt.device)
+
+    return Loss(rebuilt.net, batches, dtype)
+
+
+def automatic_span(eigen: Sequence[Eigenpairs]) -> float:
+    """Where the loss of the sharpest method would have risen by RISE if it were a parabola, to one digit."""
+    span = math.sqrt(2 * RISE / max(one.values[0] for one in eigen))
+    digit = 10 ** math.floor(math.log10(span))
+    return round(span / digit) * digit
+
+
+def measure(rebuilt: Rebuilt, name: str, eigen: Eigenpairs, span: float, options: Options) -> Landscape:
+    """The loss on the grid that the eigenvectors span."""
+    loss = _loss(rebuilt, options, torch.float32)
+    steps = np.linspace(-span, span, options.points)
+    return Landscape(name, steps, _grid(loss, eigen, steps, name), eigen, loss.count)
 
 
 def _grid(loss: Loss, eigen: Eigenpairs, steps: np.ndarray, name: str) -> np.ndarray:
@@ -125,7 +142,7 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
         filled = contours.contourf(first, second, one.loss, levels, cmap=style.SURFACE, norm=scale)
         contours.contour(first, second, one.loss, levels, colors="white", linewidths=0.3)
         contours.plot(0, 0, "+", color="white", ms=5)
-        contours.set_title(rf"$\lambda_1$ = {one.eigen.values[0]:#.3g}, $\lambda_2$ = {one.eigen.values[1]:#.3g}")
+        contours.set_title(", ".join(rf"$\lambda_{k}$ = {_shown(v)}" for k, v in enumerate(one.eigen.values, start=1)))
         contours.grid(visible=False)
         for axis in (surface, contours):
             axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", xticks=ticks, yticks=ticks)
@@ -134,6 +151,10 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
         flat.append(contours)
     figure.colorbar(filled, ax=flat, label="source loss")
     return figure
+
+
+def _shown(value: float) -> str:
+    return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
 def grid_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
@@ -165,8 +186,10 @@ def eigenvalue_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
 
 def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, data_dir: Path | None) -> str:
     check_comparable(runs)
-    named = zip(runs, names_of(runs), strict=True)
-    landscapes = [measure(rebuild(run, device, data_dir), name, options) for run, name in named]
+    named = [(rebuild(run, device, data_dir), name) for run, name in zip(runs, names_of(runs), strict=True)]
+    eigen = [curvature(rebuilt, name, options) for rebuilt, name in named]
+    span = options.span or automatic_span(eigen)
+    landscapes = [measure(*one, pairs, span, options) for one, pairs in zip(named, eigen, strict=True)]
     settings = runs[0].settings
     stem = f"landscape_{settings.dataset}_{settings.target_domain}"
     with style.look():

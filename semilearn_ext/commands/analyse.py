@@ -25,7 +25,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
     landscape.add_argument("--images", type=_at_least(0), default=256, metavar="N", help="source images; 0: all [256]")
     landscape.add_argument("--points", type=_odd, default=21, metavar="N", help="grid points along each direction [21]")
     landscape.add_argument(
-        "--span", type=float, default=0.5, metavar="X", help="longest step along each direction [0.5]"
+        "--span", type=float, default=0, metavar="X", help="longest step along each direction; 0: by the curvature [0]"
     )
     landscape.add_argument("--float32", action="store_true", help="eigenvectors in float32: four times faster on a CPU")
     landscape.set_defaults(call=run_landscape)

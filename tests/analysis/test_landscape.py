@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis.features import compute
 from semilearn_ext.analysis.finished import FinishedRun
-from semilearn_ext.analysis.landscape import Options, measure, source_positions
+from semilearn_ext.analysis.hessian import Eigenpairs
+from semilearn_ext.analysis.landscape import Options, automatic_span, curvature, measure, source_positions
 from semilearn_ext.analysis.rebuild import rebuild
 from semilearn_ext.errors import UserError
 from tests.analysis.conftest import TrainRun, content_of
@@ -51,7 +52,8 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
 
 def test_a_small_step_follows_the_eigenvalue(pair: tuple[FinishedRun, FinishedRun]) -> None:
     """L(a v) + L(-a v) - 2 L(0) = a² λ + O(a⁴), along both directions; float64 products, float32 losses."""
-    seen = measure(rebuild(pair[0]), "fixmatch", Options(images=15, points=3, span=0.01))
+    rebuilt, options = rebuild(pair[0]), Options(images=15, points=3, span=0)
+    seen = measure(rebuilt, "x", curvature(rebuilt, "x", options), 0.01, options)
     loss = seen.loss
     curvatures = [loss[0, 1] + loss[2, 1] - 2 * loss[1, 1], loss[1, 0] + loss[1, 2] - 2 * loss[1, 1]]
     np.testing.assert_allclose(np.array(curvatures) / 0.01**2, seen.eigen.values, rtol=0.1)
@@ -60,7 +62,8 @@ def test_a_small_step_follows_the_eigenvalue(pair: tuple[FinishedRun, FinishedRu
 def test_it_is_the_same_every_time_and_leaves_the_model_alone(pair: tuple[FinishedRun, FinishedRun]) -> None:
     rebuilt = rebuild(pair[1])
     before = {name: value.clone() for name, value in rebuilt.algorithm.model.state_dict().items()}
-    first, second = (measure(rebuilt, "x", Options(images=10, points=3, span=0.5)) for _ in range(2))
+    options = Options(images=10, points=3, span=0)
+    first, second = (measure(rebuilt, "x", curvature(rebuilt, "x", options), 0.5, options) for _ in range(2))
     np.testing.assert_array_equal(first.loss, second.loss)
     np.testing.assert_array_equal(first.eigen.vectors, second.eigen.vectors)
     for name, value in rebuilt.algorithm.model.state_dict().items():
@@ -72,8 +75,16 @@ def test_it_is_the_same_every_time_and_leaves_the_model_alone(pair: tuple[Finish
 
 def test_single_precision_gives_the_same_eigenvalues_to_four_digits(pair: tuple[FinishedRun, FinishedRun]) -> None:
     rebuilt = rebuild(pair[0])
-    double, single = (measure(rebuilt, "x", Options(10, 3, 0.5, float32=flag)) for flag in (False, True))
-    np.testing.assert_allclose(single.eigen.values, double.eigen.values, rtol=1e-4)
+    double, single = (curvature(rebuilt, "x", Options(10, 3, 0, float32=flag)) for flag in (False, True))
+    np.testing.assert_allclose(single.values, double.values, rtol=1e-4)
+
+
+def test_the_span_follows_the_sharpest_method() -> None:
+    def eigen(value: float) -> Eigenpairs:
+        return Eigenpairs(np.array([value, 1.0]), np.empty((2, 0)), np.zeros(2), 0)
+
+    assert automatic_span([eigen(25.0), eigen(10.0)]) == pytest.approx(0.6)
+    assert automatic_span([eigen(10.0), eigen(4900.0)]) == pytest.approx(0.05)
 
 
 def test_mistakes_are_refused(pair: tuple[FinishedRun, FinishedRun], train_run: TrainRun, tmp_path: Path) -> None:
