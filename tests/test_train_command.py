@@ -61,7 +61,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     output, errors = train("--c", config, "--dry_run").communicate()
     for text in (
         "48 labelled + 48 unlabelled images, 16 + 16 from each domain",
-        "540 iterations = 20 epochs of 27; 300 labelled, 1312 unlabelled, 186 validation, 599 test images",
+        "270 iterations = 10 epochs of 27; 300 labelled, 1312 unlabelled, 186 validation, 599 test images",
         "classifier     2,570 parameters, learning rate 0.03",
         "device      cpu",
         str(Path("10lpc", "fixmatch", "street", "seed1")),

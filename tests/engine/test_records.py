@@ -68,7 +68,7 @@ def test_asking_what_would_be_kept_changes_nothing(name: str, tiny: Tiny) -> Non
 
 
 def test_a_base_without_a_threshold_records_no_keep_rate(tiny: Tiny) -> None:
-    algorithm = build(tiny(algorithm="supervised"))
+    algorithm = build(tiny(algorithm="meanteacher"))
     algorithm.train()
     assert algorithm.metrics[-1]["unlabeled/keep_rate"] is None
 
