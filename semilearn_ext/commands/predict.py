@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> None:
     if predictor.no_confidence:
         print(f"confident is left empty: {predictor.no_confidence}", file=sys.stderr)
     if arguments.out is None:
-        print(frame.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4f}"))
+        shown = frame.astype({"confident": object}).fillna({"confident": ""})
+        print(shown.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4f}"))
         return
     files.write_text(arguments.out, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
     broken = int((frame["problem"] != "").sum())

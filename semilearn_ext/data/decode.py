@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 
 class BadImage(Exception):
@@ -29,6 +29,8 @@ def decode(content: bytes, size: int | None) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(content)) as opened:
             image = to_rgb(opened)
+    except UnidentifiedImageError:
+        raise BadImage("not an image, or of a kind that is not known") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
         raise BadImage(" ".join(str(error).split()) or type(error).__name__) from None
     if size is not None and image.size != (size, size):
