@@ -39,14 +39,13 @@ class Options:
     """What ``analyse landscape`` can be told."""
 
     images: int
-    """Source images the loss is measured on, drawn at random; 0: all."""
+    """Source images the loss is measured on; 0: all."""
     points: int
     """Grid points along each direction, an odd number, so that the middle one is the trained network."""
     span: float
     """Length of the longest step along each direction, to either side; 0: see ``automatic_span``."""
     float32: bool = False
     """Compute the eigenvectors in single precision: about four times as fast on a CPU."""
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,17 @@ class Landscape:
     images: int
 
 
-def source_positions(rebuilt: Rebuilt, limit: int, seed: int) -> list[int]:
-    """Labelled and unlabelled source images: all, or ``limit`` of them at random. The same for the same split."""
+def source_positions(rebuilt: Rebuilt, limit: int) -> list[int]:
+    """Labelled and unlabelled source images: all (0), or ``limit`` of them.
+
+    Every so-many-th image is taken. A split lists its images by domain and class, so that each has its share: the loss
+    of so few images would else depend much on which they are.
+    """
     split = rebuilt.data.split
     positions = [*split.labelled, *split.unlabelled]
     if not limit or limit >= len(positions):
         return positions
-    chosen = np.random.default_rng(seed).choice(len(positions), limit, replace=False)
-    return [positions[k] for k in np.sort(chosen)]
+    return [positions[(2 * k + 1) * len(positions) // (2 * limit)] for k in range(limit)]
 
 
 def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
@@ -83,11 +85,11 @@ def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
         return loss.hessian_times(vector)
 
     with bar:
-        return largest_eigenpairs(times, loss.size, 2, tolerance=TOLERANCE, seed=options.seed)
+        return largest_eigenpairs(times, loss.size, 2, tolerance=TOLERANCE)
 
 
 def _loss(rebuilt: Rebuilt, options: Options, dtype: torch.dtype) -> Loss:
-    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images, options.seed), _BATCH)
+    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images), _BATCH)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for part, x in images.share(rank=0, world=1):

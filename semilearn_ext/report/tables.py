@@ -101,10 +101,9 @@ def named_table(name: str, results: Results) -> Table | None:
         if (used["labels"] == labels).any()
     ]
     caption = results.caption() + "In brackets: change against the base. Best in bold."
-    notes = [*_notes(used), *_absent(used, spec)]
+    notes = [*_notes(used), *_absent(used, spec), *_scale_notes(used)]
     if used["paper_mean"].notna().any():
         caption += " Paper: as printed there. Difference: ours less the paper's."
-        notes += _scale_notes(used)
     elif results.protocol != "last":
         notes.append("The paper's numbers are of the last iteration, so they are not set beside these.")
     return Table(name, spec.title, caption, panels, _data(used, results.protocol), notes)
@@ -175,9 +174,12 @@ def _absent(used: pd.DataFrame, spec: Named) -> list[str]:
 
 
 def _scale_notes(used: pd.DataFrame) -> list[str]:
-    small = used[(used["scale"] != "paper") & used["paper_mean"].notna()]
+    small = used[used["scale"].notna() & (used["scale"] != "paper")]
     datasets = ", ".join(dataset_title(dataset) for dataset in dict.fromkeys(small["dataset"]))
-    return [f"Runs on {datasets} are not of the paper's scale, so differences say little."] if datasets else []
+    if not datasets:
+        return []
+    beside = " Differences from the paper's numbers say little." if small["paper_mean"].notna().any() else ""
+    return [f"Runs on {datasets} are of reduced scale, not the paper's.{beside}"]
 
 
 def _notes(used: pd.DataFrame) -> list[str]:
@@ -259,7 +261,7 @@ def _by_target(name: str, title: str, results: Results, cells: pd.DataFrame) -> 
     means = cells[[*GROUP, "mean", "std", "n"]].assign(target="mean")
     data = pd.concat([cells[GROUP].merge(one, on=GROUP), means], ignore_index=True)
     data = data.rename(columns={"labels": "labels_per_class"}).assign(protocol=results.protocol)
-    return Table(name, title, caption, panels, data, _notes(cells))
+    return Table(name, title, caption, panels, data, [*_notes(cells), *_scale_notes(cells)])
 
 
 def observation(results: Results) -> Table | None:

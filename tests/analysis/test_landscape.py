@@ -36,7 +36,7 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
     assert list(values.index) == ["FixMatch", "FixMatch + UPCSC"]
     for run, name in zip(pair, values.index, strict=True):
         rebuilt = rebuild(run)
-        positions = source_positions(rebuilt, 15, 0)
+        positions = source_positions(rebuilt, 15)
         logits = torch.from_numpy(compute(rebuilt, positions).logits)
         expected = float(F.cross_entropy(logits, rebuilt.data.labels[positions]))
         here = grid.query(f"method == '{name}'")
@@ -77,6 +77,19 @@ def test_single_precision_gives_the_same_eigenvalues_to_four_digits(pair: tuple[
     rebuilt = rebuild(pair[0])
     double, single = (curvature(rebuilt, "x", Options(10, 3, 0, float32=flag)) for flag in (False, True))
     np.testing.assert_allclose(single.values, double.values, rtol=1e-4)
+
+
+def test_fewer_images_are_shared_out_by_set_domain_and_class(pair: tuple[FinishedRun, FinishedRun]) -> None:
+    data = rebuild(pair[0]).data
+    everything = source_positions(rebuild(pair[0]), 0)
+    assert everything == [*data.split.labelled, *data.split.unlabelled]
+    chosen = np.array(source_positions(rebuild(pair[0]), 400))
+    assert len(np.unique(chosen)) == 400
+    share = 400 / len(everything)
+    assert np.isin(chosen, data.split.labelled).sum() == pytest.approx(share * len(data.split.labelled), abs=1)
+    for numbers in (data.domains.numpy(), data.labels.numpy()):
+        expected = share * np.bincount(numbers[everything])
+        np.testing.assert_allclose(np.bincount(numbers[chosen]), expected, atol=6)
 
 
 def test_the_span_follows_the_sharpest_method() -> None:

@@ -114,7 +114,9 @@ def test_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
 def test_runs_of_reduced_scale_are_said_to_be(whole: Callable[..., None], tmp_path: Path) -> None:
     whole(70, dataset="pacs")
     notes = table(tmp_path / "runs", "label_10").notes
-    assert "Runs on PACS are not of the paper's scale, so differences say little." in notes
+    assert (
+        "Runs on PACS are of reduced scale, not the paper's. Differences from the paper's numbers say little." in notes
+    )
 
 
 def test_other_protocols_are_not_set_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
