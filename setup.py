@@ -30,6 +30,7 @@ setup(
         "numpy>=1.24.4",
         "pyyaml>=6.0",
         "scikit-learn>=1.3",
+        "threadpoolctl>=3.1",
         "scipy>=1.15",
         "pandas>=2.0",
         "matplotlib>=3.7",

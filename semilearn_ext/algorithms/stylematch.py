@@ -7,6 +7,7 @@ the network in one pass, as in USB's FixMatch; ``reference_step`` has the benchm
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -34,12 +35,16 @@ class StyleMatch(FixMatchParts):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         data = self.context.data
-        transfer = load_style_transfer(self.settings.adain_dir)
-        self.style = StyleView(transfer, data.view, self.settings.options["style_alpha"], self.device)
         images = sum(len(self.eval_sets[stream]) for stream in self.encoded_streams)
         fits = encoded_bytes(images, data.view.size) <= KEPT_BYTES
         self.keeps_encodings = fits and data.total_steps * self.settings.batch_size > images
         self.kept: dict[str, Tensor] = {}
+
+    @functools.cached_property
+    def style(self) -> StyleView:
+        """Made when it is first needed: a finished run predicts without AdaIN's weights."""
+        transfer = load_style_transfer(self.settings.adain_dir)
+        return StyleView(transfer, self.context.data.view, self.settings.options["style_alpha"], self.device)
 
     def set_model(self) -> Any:
         model = super().set_model()

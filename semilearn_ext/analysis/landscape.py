@@ -137,7 +137,7 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
         ticks = (one.steps[0], 0, one.steps[-1])
         surface = figure.add_subplot(grid[0, column], projection="3d", title=one.name)
         surface.plot_surface(first, second, one.loss, cmap=style.SURFACE, norm=scale, rcount=99, ccount=99, linewidth=0)
-        surface.set(zlim=(scale.vmin, scale.vmax), zlabel="source loss")
+        surface.set_zlim(scale.vmin, scale.vmax)
         surface.set_box_aspect((1, 1, 0.8), zoom=0.95)
         surface.tick_params(pad=-2)
         contours = figure.add_subplot(grid[1, column], aspect="equal")
@@ -148,7 +148,7 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
         contours.grid(visible=False)
         for axis in (surface, contours):
             axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", xticks=ticks, yticks=ticks)
-        for axis in (surface.xaxis, surface.yaxis, surface.zaxis):
+        for axis in (surface.xaxis, surface.yaxis):
             axis.labelpad = -7
         flat.append(contours)
     figure.colorbar(filled, ax=flat, label="source loss")

@@ -53,10 +53,10 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
 def test_a_small_step_follows_the_eigenvalue(pair: tuple[FinishedRun, FinishedRun]) -> None:
     """L(a v) + L(-a v) - 2 L(0) = a² λ + O(a⁴), along both directions; float64 products, float32 losses."""
     rebuilt, options = rebuild(pair[0]), Options(images=15, points=3, span=0)
-    seen = measure(rebuilt, "x", curvature(rebuilt, "x", options), 0.01, options)
+    seen = measure(rebuilt, "x", curvature(rebuilt, "x", options), 0.001, options)
     loss = seen.loss
     curvatures = [loss[0, 1] + loss[2, 1] - 2 * loss[1, 1], loss[1, 0] + loss[1, 2] - 2 * loss[1, 1]]
-    np.testing.assert_allclose(np.array(curvatures) / 0.01**2, seen.eigen.values, rtol=0.1)
+    np.testing.assert_allclose(np.array(curvatures) / 0.001**2, seen.eigen.values, rtol=0.1)
 
 
 def test_it_is_the_same_every_time_and_leaves_the_model_alone(pair: tuple[FinishedRun, FinishedRun]) -> None:
