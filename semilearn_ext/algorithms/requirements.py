@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from semilearn_ext import plugins
+from semilearn_ext.algorithms.compose import register
 from semilearn_ext.data.ssdg import SSDGData
-from semilearn_ext.errors import UserError
-from semilearn_ext.nets.adain import load_style_transfer
+from semilearn_ext.engine.context import registry_name
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.methods import parse_name
+from semilearn_ext.usb import ALGORITHMS
 
 
 def check(settings: Settings, data: SSDGData) -> None:
-    method = parse_name(settings.algorithm, settings.where("algorithm"))
-    plugins.check(method.plugins, len(data.classes), len(data.sources))
-    if method.base == "stylematch":
-        if len(data.sources) < 2:
-            raise UserError(
-                f"{settings.where('source_domains')}: stylematch takes its styles from another source domain, but "
-                f"there is only {data.sources[0]!r}; add a domain, or use fixmatch"
-            )
-        load_style_transfer(settings.adain_dir)
+    """Ask the algorithm and its plug-ins, each of which raises a UserError where it cannot work."""
+    register(settings.algorithm, settings.step)
+    algorithm = ALGORITHMS[registry_name(settings.algorithm, settings.step)]
+    plugins.check(algorithm.plugin_names, len(data.classes), len(data.sources))
+    algorithm.check(settings, data)

@@ -16,10 +16,13 @@ from torch import Tensor
 from semilearn_ext.algorithms.fixmatch_parts import FixMatchParts
 from semilearn_ext.algorithms.style_view import StyleView, draw_partners
 from semilearn_ext.data.loaders import PlainImages
+from semilearn_ext.data.ssdg import SSDGData
 from semilearn_ext.engine.device import to_device
+from semilearn_ext.errors import UserError
 from semilearn_ext.nets.adain import encoded_bytes, load_style_transfer
 from semilearn_ext.nets.classifier_net import replace_classifier
 from semilearn_ext.nets.stochastic_classifier import StochasticClassifier
+from semilearn_ext.settings import Settings
 from semilearn_ext.usb import ALGORITHMS
 
 # Encodings of un-augmented images never change: kept where they fit in so much memory and will be needed again.
@@ -39,6 +42,15 @@ class StyleMatch(FixMatchParts):
         fits = encoded_bytes(images, data.view.size) <= KEPT_BYTES
         self.keeps_encodings = fits and data.total_steps * self.settings.batch_size > images
         self.kept: dict[str, Tensor] = {}
+
+    @classmethod
+    def check(cls, settings: Settings, data: SSDGData) -> None:
+        if len(data.sources) < 2:
+            raise UserError(
+                f"{settings.where('source_domains')}: stylematch takes its styles from another source domain, but "
+                f"there is only {data.sources[0]!r}; add a domain, or use fixmatch"
+            )
+        load_style_transfer(settings.adain_dir)
 
     @functools.cached_property
     def style(self) -> StyleView:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, batch_makers
+from semilearn_ext.data.ssdg import SSDGData
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_precision, place, to_device
@@ -31,6 +32,7 @@ from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
 from semilearn_ext.errors import UserError
 from semilearn_ext.plugins import Scene, attach
+from semilearn_ext.settings import Settings
 from semilearn_ext.settings.methods import LABELLED_ONLY, parse_name
 from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
 
@@ -85,6 +87,10 @@ class SSDGBase(AlgorithmBase):
         if self.traits.teacher or self.settings.eval_with_ema:
             self.ema = InPlaceEMA(self.model, self.ema_m)
             self.ema.register()
+
+    @classmethod
+    def check(cls, settings: Settings, data: SSDGData) -> None:
+        """Raise a UserError, before anything is trained or written, where the algorithm cannot work."""
 
     # --- what USB asks for when it builds an algorithm ------------------------------------------------------
 
