@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,23 +18,21 @@ class StyleView:
     """Makes style views in batches, without gradient, in the device's fast precision, at the training resolution."""
 
     def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, device: torch.device) -> None:
-        self.transfer = transfer.to(device)
+        # A copy, because the published networks are loaded once and stay as they are.
+        self.transfer = copy.deepcopy(transfer).to(device, fast_precision(device).dtype)
         self.alpha, self.size = alpha, spec.size
-        self.precision = fast_precision(device).context
         self.mean, self.std = (torch.tensor(numbers, device=device).view(3, 1, 1) for numbers in (spec.mean, spec.std))
 
     @torch.no_grad()
     def encode(self, plain: Tensor) -> Tensor:
         """Plain views (N, 3, H, W) to encodings (N, 512, h, w)."""
-        with self.precision():
-            return self.transfer.encode(plain * self.std + self.mean).float()
+        return self.transfer.encode(plain * self.std + self.mean).float()
 
     @torch.no_grad()
     def restyle(self, encodings: Tensor, partners: Tensor) -> Tensor:
         """Normalised views (N, 3, H, W) of encodings, each in the style of the one at ``partners`` (N,)."""
         style = encodings[partners.to(encodings.device)]
-        with self.precision():
-            pictures = self.transfer.decode(encodings, style, self.alpha, self.size)
+        pictures = self.transfer.decode(encodings, style, self.alpha, self.size)
         return (pictures.float() - self.mean) / self.std
 
 

@@ -16,6 +16,8 @@ from torch import nn
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 
+CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")
+
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
     """CUDA, MPS or CPU: the first there is, or the one ``device`` names. Process k takes GPU k."""
@@ -58,8 +60,10 @@ def choose_precision(settings: Settings, device: torch.device) -> Precision:
 
 
 def fast_precision(device: torch.device) -> Precision:
-    """The fastest for networks that are not trained; few CPUs have hardware for less than float32."""
-    return Precision(device, None) if device.type == "cpu" else half_precision(device)
+    """The fastest for networks that are not trained; not every CPU has hardware for less than float32."""
+    if device.type == "cpu" and not any(torch.cpu.get_capabilities().get(kind) for kind in CPU_BFLOAT16):
+        return Precision(device, None)
+    return half_precision(device)
 
 
 def half_precision(device: torch.device) -> Precision:

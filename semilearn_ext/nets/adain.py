@@ -58,7 +58,7 @@ def adain(content: Tensor, style: Tensor) -> Tensor:
 
 
 class StyleTransfer(nn.Module):
-    """Frozen encoder and decoder. Images are (N, 3, H, W) in [0, 1]."""
+    """Frozen encoder and decoder. Images are (N, 3, H, W) in [0, 1]. Both compute in the precision of their weights."""
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential) -> None:
         super().__init__()
@@ -68,14 +68,17 @@ class StyleTransfer(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """(N, 512, h, w), an eighth of the side, rounded up."""
-        features: Tensor = self.encoder(images.contiguous(memory_format=torch.channels_last))
+        features: Tensor = self.encoder(self._as_weights(images))
         return features
 
     def decode(self, content: Tensor, style: Tensor, alpha: float, size: int) -> Tensor:
         """Pictures (N, 3, size, size) in [0, 1] of encoded contents and styles, with ``alpha`` of the style."""
         mixed = torch.lerp(content, adain(content, style), alpha)
-        pictures: Tensor = self.decoder(mixed)
+        pictures: Tensor = self.decoder(self._as_weights(mixed))
         return pictures[..., :size, :size].clamp(0, 1)
+
+    def _as_weights(self, batch: Tensor) -> Tensor:
+        return batch.to(next(self.parameters()).dtype, memory_format=torch.channels_last)
 
 
 def encoded_bytes(images: int, size: int) -> int:

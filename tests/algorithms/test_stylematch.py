@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from semilearn_ext import training
-from semilearn_ext.algorithms.style_view import draw_partners
+from semilearn_ext.algorithms.style_view import StyleView, draw_partners
+from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.errors import UserError
+from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings, config_hash
 
@@ -42,6 +44,21 @@ def test_styles_come_from_one_other_domain_each(seed: int) -> None:
 def test_styles_change_with_the_step_and_not_with_the_method() -> None:
     assert torch.equal(draw_partners(48, 3, (1, 7, 0)), draw_partners(48, 3, (1, 7, 0)))
     assert not torch.equal(draw_partners(48, 3, (1, 7, 0)), draw_partners(48, 3, (1, 8, 0)))
+
+
+def test_views_in_bfloat16_are_those_in_float32(monkeypatch: pytest.MonkeyPatch, adain_dir: Path) -> None:
+    transfer = load_style_transfer(str(adain_dir))
+    plain, partners = torch.randn(6, 3, 32, 32), torch.arange(6).flip(0)
+
+    def view(kind: str) -> torch.Tensor:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {kind: True})
+        style = StyleView(transfer, ViewSpec(32), 0.5, torch.device("cpu"))
+        return style.restyle(style.encode(plain), partners)
+
+    exact, fast = view("avx512_f"), view("avx512_bf16")
+    assert exact.dtype is fast.dtype is torch.float32
+    assert 0 < float((fast - exact).abs().mean()) < 0.02
+    assert {weight.dtype for weight in transfer.parameters()} == {torch.float32}
 
 
 def test_kept_encodings_are_those_of_the_batch(tiny: Tiny) -> None:

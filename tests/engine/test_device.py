@@ -12,7 +12,7 @@ import torch
 from semilearn_ext import training
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.cuda_calls import CudaMeans
-from semilearn_ext.engine.device import choose_device, choose_precision
+from semilearn_ext.engine.device import choose_device, choose_precision, fast_precision
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, settings_from
 
@@ -44,6 +44,14 @@ def test_mixed_precision_on_cuda_depends_on_the_hardware(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
     precision = choose_precision(settings_from(amp=True), torch.device("cuda"))
     assert precision.dtype is dtype
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("avx512_bf16", torch.bfloat16), ("avx512_f", None)])
+def test_fast_precision_on_a_cpu_depends_on_the_hardware(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype | None
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {kind: True})
+    assert fast_precision(torch.device("cpu")).dtype is dtype
 
 
 def test_mixed_precision_trains_in_bfloat16(tiny: Tiny) -> None:
