@@ -22,12 +22,14 @@ SAID = 30
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that hold runs")
-    parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write [results]")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results"), help="folder to write to, or one file that ends in .md [results]"
+    )
     parser.add_argument(
         "--tables", metavar="A,B", help="only these: label_10, ablation, summary, … [all that have runs]"
     )
     parser.add_argument("--compare", default="", metavar="A,B", help="methods to put side by side")
-    parser.add_argument("--format", default=",".join(FORMATS), metavar="A,B", help=f"[{','.join(FORMATS)}]")
+    parser.add_argument("--format", metavar="A,B", help=f"[{','.join(FORMATS)}; of one file: md]")
     parser.add_argument(
         "--protocol",
         choices=("last", "source_val", "oracle"),
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.writers import markdown
 
     names = _known(arguments.tables, TABLES, "--tables") if arguments.tables else TABLES
-    formats = _known(arguments.format, FORMATS, "--format")
+    formats = _formats(arguments.format, arguments.out)
     compared = [word for word in arguments.compare.split(",") if word]
     if len(compared) == 1:
         raise UserError(f"--compare: {compared[0]} alone; name two methods or more, with commas between them")
@@ -65,15 +67,17 @@ def write(report: Report, out: Path, formats: Sequence[str], command: str) -> li
     from semilearn_ext import files
     from semilearn_ext.report import writers
     from semilearn_ext.report.page import page
+    from semilearn_ext.report.tables import each_run
 
     written = []
     if "md" in formats:
-        written.append(out / "tables.md")
+        written.append(out if _is_markdown(out) else out / "tables.md")
         files.write_text(written[-1], writers.markdown_page(report.tables, command, report.remarks()))
     if "csv" in formats:
         written.append(out / "csv")
         for table in report.tables:
-            files.write_text(out / "csv" / f"{table.name}.csv", writers.csv(table, command))
+            files.write_text(out / "csv" / f"{table.name}.csv", writers.csv(table.data, command))
+        files.write_text(out / "csv" / "runs.csv", writers.csv(each_run(report.results), command))
     if "latex" in formats:
         written.append(out / "latex")
         for table in report.tables:
@@ -84,6 +88,20 @@ def write(report: Report, out: Path, formats: Sequence[str], command: str) -> li
         written.append(out / "page.html")
         files.write_text(written[-1], page(report, command))
     return written
+
+
+def _is_markdown(out: Path) -> bool:
+    return out.suffix == ".md"
+
+
+def _formats(text: str | None, out: Path) -> list[str]:
+    """What to write: everything, or what was asked for; into one file only Markdown goes."""
+    formats = _known(text, FORMATS, "--format") if text else list(FORMATS)
+    if not _is_markdown(out):
+        return formats
+    if text and formats != ["md"]:
+        raise UserError(f"--format: {text} does not go into the one file {out}; name a folder, or leave --format out")
+    return ["md"]
 
 
 def _known(text: str, known: Sequence[str], option: str) -> list[str]:

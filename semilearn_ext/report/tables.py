@@ -195,6 +195,12 @@ def _data(used: pd.DataFrame, protocol: str) -> pd.DataFrame:
     return used[columns].rename(columns={"labels": "labels_per_class"}).assign(protocol=protocol)
 
 
+def each_run(results: Results) -> pd.DataFrame:
+    """A row a run, in shares: what the tables can be made from again."""
+    columns = [*GROUP, "target", "seed", *PROTOCOL_WORDS, "seconds", "scale", "version", "config_hash"]
+    return results.runs[columns].rename(columns={"labels": "labels_per_class"})
+
+
 def summary(results: Results) -> Table:
     """Every method found, by benchmark and label count."""
     panels = []

@@ -6,6 +6,8 @@ import itertools
 import unicodedata
 from collections.abc import Sequence
 
+import pandas as pd
+
 from semilearn_ext.report.layout import DASH, MINUS, Cell, Column, Panel, Table
 
 WIDE = 6
@@ -52,9 +54,9 @@ def markdown_page(tables: Sequence[Table], command: str, remarks: Sequence[str])
     return "\n\n".join(parts) + "\n"
 
 
-def csv(table: Table, command: str) -> str:
-    """The numbers behind ``table``, unrounded, below a line with the command."""
-    return f"# made by: {command}\n" + table.data.to_csv(index=False, lineterminator="\n")
+def csv(data: pd.DataFrame, command: str) -> str:
+    """The numbers behind a table, unrounded, below a line with the command."""
+    return f"# made by: {command}\n" + data.to_csv(index=False, lineterminator="\n")
 
 
 def latex(table: Table, command: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from semilearn_ext.__main__ import main
@@ -73,7 +74,7 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     made = {path.relative_to(tmp_path / "results").as_posix() for path in written}
     names = {"summary", "by_target", "statistics", "label_10", "compare", "compare_statistics"}
     latex = {f"latex/{name}.tex" for name in (*names, "all")}
-    assert made == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in names)}
+    assert made == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in (*names, "runs"))}
     for path in written:
         assert "python -m semilearn_ext tables runs --compare fixmatch,erm" in path.read_text(encoding="utf-8"), path
 
@@ -83,8 +84,27 @@ def test_one_table_in_one_format(tmp_path: Path) -> None:
     words = ("runs", "--out", "here", "--tables", "label_10", "--format", "csv", "--protocol", "oracle")
     done = tables(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in (tmp_path / "here").rglob("*.*")] == ["label_10.csv"]
+    assert sorted(path.name for path in (tmp_path / "here").rglob("*.*")) == ["label_10.csv", "runs.csv"]
     assert "an upper bound, never a result" in done.stdout
+
+
+def test_one_markdown_file(tmp_path: Path) -> None:
+    write_many(tmp_path / "runs", seeds=1, labels=(10,))
+    done = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.md"]
+    assert "## Everything that was run" in (tmp_path / "here" / "mine.md").read_text()
+
+
+def test_every_run_is_in_a_file(tmp_path: Path) -> None:
+    """The tables can be made again from it: here one mean, by hand."""
+    count = write_many(tmp_path / "runs", seeds=2, labels=(5,))
+    assert tables("runs", "--format", "csv", cwd=tmp_path).returncode == 0
+    written = pd.read_csv(tmp_path / "results" / "csv" / "runs.csv", comment="#")
+    assert len(written) == count
+    summary = pd.read_csv(tmp_path / "results" / "csv" / "summary.csv", comment="#").set_index(["dataset", "method"])
+    own = written[(written["dataset"] == "pacs") & (written["method"] == "fixmatch")]
+    assert 100 * own["last"].mean() == pytest.approx(summary.loc[("pacs", "fixmatch"), "mean"])
 
 
 @pytest.mark.parametrize(
@@ -98,6 +118,7 @@ def test_one_table_in_one_format(tmp_path: Path) -> None:
         (("runs", "--tables", "ablation"), "ablation: nothing it is about was run"),
         (("empty",), "empty: no finished run"),
         (("runs", "--out", "file", "--format", "md"), "--out: file: cannot be written"),
+        (("runs", "--out", "a.md", "--format", "csv"), "--format: csv does not go into the one file a.md"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -30,7 +30,7 @@ def test_markdown(tree: Path) -> None:
 
 def test_csv_is_unrounded_and_reads_back(tree: Path) -> None:
     made = build([tree], ["summary"], (), "last").tables[0]
-    text = csv(made, "tables runs")
+    text = csv(made.data, "tables runs")
     assert text.startswith("# made by: tables runs\n")
     read = pd.read_csv(io.StringIO(text), comment="#")
     assert list(read["std"]) == pytest.approx(list(made.data["std"]))
