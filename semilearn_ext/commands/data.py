@@ -21,7 +21,7 @@ def add(data: argparse.ArgumentParser) -> None:
         action.add_argument("--root", type=Path, default=Path("data"), metavar="DIR", help="where it lies [data]")
         action.set_defaults(call=call)
     show.add_argument("--out", type=Path, required=True, metavar="FILE.png")
-    show.add_argument("--size", type=int, default=96, metavar="N", help="side of an image in pixels [96]")
+    show.add_argument("--size", type=int, metavar="N", help="side of an image in pixels [96; --style: the paper's 224]")
     show.add_argument("--cache_dir", type=Path, metavar="DIR", help="where decoded images are kept")
     show.add_argument("--style", action="store_true", help="StyleMatch's style view: content, style and result")
     show.add_argument("--alpha", type=float, default=0.5, metavar="X", help="with --style: share of the style [0.5]")
@@ -51,7 +51,8 @@ def run_show(arguments: argparse.Namespace) -> None:
     from semilearn_ext.settings import settings_from
 
     digits = arguments.name.startswith("digits")
-    values = {"dataset": arguments.name, "data_dir": arguments.root, "img_size": arguments.size, "flip": not digits}
+    size = arguments.size or (224 if arguments.style else 96)
+    values = {"dataset": arguments.name, "data_dir": arguments.root, "img_size": size, "flip": not digits}
     if arguments.name == "digits_mini":
         values["img_size"] = 32
     if arguments.cache_dir:
