@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from semilearn_ext import training
 from semilearn_ext.algorithms import requirements
 from semilearn_ext.data import catalog
 from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
 from semilearn_ext.engine.optim import parameter_groups
-from semilearn_ext.nets import net_builder
-from semilearn_ext.plugins import Scene, attach
+from semilearn_ext.engine.processes import Processes
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, config_hash, with_values
 from semilearn_ext.settings.domains import domains_of, targets_of
-from semilearn_ext.settings.methods import parse_name
 
 
 def describe_plan(settings: Settings) -> str:
@@ -36,7 +35,7 @@ def describe_plan(settings: Settings) -> str:
         f"{settings.batch_size // len(first.sources)} + {unlabelled // len(first.sources)} from each domain, "
         f"{settings.img_size}x{settings.img_size} pixels",
         f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}",
-        *_parameter_lines(settings, len(first.classes), len(first.sources)),
+        *_parameter_lines(RunContext(runs[0], first, device, Processes(), folder=None)),
         f"schedule    {settings.lr_schedule}, stepped every {settings.lr_step}; {settings.optim}, "
         f"weight decay {settings.weight_decay:g}",
         f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}",
@@ -53,12 +52,10 @@ def describe_plan(settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def _parameter_lines(settings: Settings, classes: int, domains: int) -> list[str]:
-    net: Any = net_builder(settings)(num_classes=classes)
-    scene = Scene(net.num_features, classes, domains)
-    attach(parse_name(settings.algorithm, "algorithm").plugins, settings.options, net, scene)
+def _parameter_lines(context: RunContext) -> list[str]:
+    """Counted on the algorithm itself: some put a classifier of their own in the network, or heads on top."""
     lines = []
-    for group in parameter_groups(net, settings):
+    for group in parameter_groups(training.build(context, logger=training.silent_logger()).model, context.settings):
         count = sum(parameter.numel() for parameter in group["params"])
         decay = "" if group["weight_decay"] else ", no weight decay"
         lines.append(f"  {group['name']:<14} {count:,} parameters, learning rate {group['lr']:g}{decay}")

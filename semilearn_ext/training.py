@@ -62,7 +62,7 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     if group.is_main:
         folder.claim(settings)
     group.wait()
-    logger = _logger(folder.path) if group.is_main else _silent_logger()
+    logger = _logger(folder.path) if group.is_main else silent_logger()
     try:
         algorithm = build(context, builder, logger)
         state = checkpoint.load_newest(folder.path, lambda line: _report(logger, line))
@@ -141,7 +141,7 @@ def _logger(folder: Path) -> logging.Logger:
     return logger
 
 
-def _silent_logger() -> logging.Logger:
+def silent_logger() -> logging.Logger:
     logger = logging.getLogger("semilearn_ext.silent")
     logger.propagate = False
     logger.addHandler(logging.NullHandler())

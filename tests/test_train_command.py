@@ -70,12 +70,6 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     assert not (tmp_path / "runs").exists()
 
 
-def test_dry_run_counts_what_plugins_train(train: Train) -> None:
-    config = str(ROOT / "config" / "ssdg" / "fixmatch_upcsc_digits_mini.yaml")
-    output, errors = train("--c", config, "--dry_run").communicate()
-    assert "plugin         131,328 parameters, learning rate 0.005" in output, errors
-
-
 def test_all_targets_leave_four_runs_and_a_table(train: Train, tmp_path: Path) -> None:
     process = train("--algorithm", "supervised", *QUICK)
     output, errors = process.communicate()

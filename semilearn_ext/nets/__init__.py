@@ -13,10 +13,7 @@ from semilearn_ext.nets.cnn import cnn
 from semilearn_ext.nets.resnet import imagenet_weights, resnet18
 from semilearn_ext.settings import Settings
 
-OUR_NETS = {
-    "cnn": "four 3x3 convolutions (Digits-DG style), 256 features at 32x32",
-    "resnet18": "torchvision's ResNet-18, 512 features; ImageNet weights with --pretrained",
-}
+OUR_NETS = ("cnn", "resnet18")
 _IMAGE_PREFIXES = ("wrn", "resnet", "vit")
 
 
