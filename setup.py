@@ -38,7 +38,7 @@ setup(
     ],
     extras_require={
         "test": [
-            *("pytest>=8", "hypothesis>=6.100", "pyarrow>=14", "playwright>=1.45"),
+            *("pytest>=8", "hypothesis>=6.100", "pyarrow>=14", "playwright>=1.45", "submitit>=1.5"),
             *("ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"),
         ],
         "slurm": ["submitit>=1.5"],
