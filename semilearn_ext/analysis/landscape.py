@@ -77,7 +77,7 @@ def source_positions(rebuilt: Rebuilt, limit: int) -> list[int]:
 def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
     """The two largest eigenvalues of the loss's Hessian, with their eigenvectors."""
     single = options.float32 or rebuilt.device.type == "mps"
-    loss = _loss(rebuilt, options, torch.float32 if single else torch.float64)
+    loss = source_loss(rebuilt, options, torch.float32 if single else torch.float64)
     bar = tqdm(desc=f"{name}: Hessian products", unit="", disable=None, leave=False)
 
     def times(vector: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
         return largest_eigenpairs(times, loss.size, 2, tolerance=TOLERANCE)
 
 
-def _loss(rebuilt: Rebuilt, options: Options, dtype: torch.dtype) -> Loss:
+def source_loss(rebuilt: Rebuilt, options: Options, dtype: torch.dtype) -> Loss:
     images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images), _BATCH)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -108,7 +108,7 @@ def automatic_span(eigen: Sequence[Eigenpairs]) -> float:
 
 def measure(rebuilt: Rebuilt, name: str, eigen: Eigenpairs, span: float, options: Options) -> Landscape:
     """The loss on the grid that the eigenvectors span."""
-    loss = _loss(rebuilt, options, torch.float32)
+    loss = source_loss(rebuilt, options, torch.float32)
     steps = np.linspace(-span, span, options.points)
     return Landscape(name, steps, _grid(loss, eigen, steps, name), eigen, loss.count)
 
