@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from semilearn_ext.report import paper_numbers
-from semilearn_ext.report.kinds import GROUP, Config, differing
+from semilearn_ext.report.kinds import GROUP, Config, differing, value_of
 from semilearn_ext.report.names import base_of, method_title, setting_title
 from semilearn_ext.report.paper_numbers import KEY
 from semilearn_ext.settings.domains import DOMAINS
@@ -188,7 +188,7 @@ def other_than_method(one: Any, other: Any, configs: Mapping[str, Config]) -> li
     """In which settings, versions and scales two groups differ beside being two methods: ``"lr 0.1 against 0.2"``."""
     a, b = configs[one.config_hash], configs[other.config_hash]
     shared = [name for name in differing((a, b)) if name in a and name in b and name not in _OF_THE_METHOD]
-    differ = [f"{name} {a[name]} against {b[name]}" for name in shared]
+    differ = [f"{name} {value_of(a, name)} against {value_of(b, name)}" for name in shared]
     for name in ("version", "scale"):
         if getattr(one, name) != getattr(other, name):
             differ.append(f"{name} {getattr(one, name)} against {getattr(other, name)}")

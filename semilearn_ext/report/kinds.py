@@ -53,6 +53,12 @@ def differing(configs: Iterable[Config]) -> list[str]:
     return [name for name in names if any(config.get(name) != there[0].get(name) for config in there)]
 
 
+def value_of(config: Config, name: str) -> str:
+    """A setting's value in words."""
+    value = config.get(name)
+    return "not set" if value is None else str(value)
+
+
 def with_kinds(runs: pd.DataFrame, configs: Mapping[str, Config]) -> tuple[pd.DataFrame, list[str]]:
     """``runs`` with a column ``kind``: empty, or what sets a run apart from others of its setting and method."""
     kinds = pd.Series("", index=runs.index, dtype=object)
@@ -74,7 +80,7 @@ def _words(identities: list[tuple[str, ...]], configs: Mapping[str, Config]) -> 
     words = {}
     for identity in identities:
         config_hash, version, scale = identity
-        parts = [f"{name} {configs[config_hash].get(name, 'not set')}" for name in names[:_SHOWN]]
+        parts = [f"{name} {value_of(configs[config_hash], name)}" for name in names[:_SHOWN]]
         parts += [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
         parts += [f"version {version}"] if versions else []
         parts += [f"{scale} scale"] if scales else []

@@ -71,13 +71,12 @@ def test_no_base_is_taken_when_none_has_the_same_settings(whole: Whole, tmp_path
 
 
 def test_a_method_that_differs_from_its_base_in_more_is_marked(whole: Whole, tmp_path: Path) -> None:
-    whole(70, config={"lr": 0.03})
-    whole(75, algorithm="fixmatch_upcsc", config={"lr": 0.3, "upc_weight": 1.0}, version="0.2.0")
+    whole(70, config={"lr": 0.03, "clip_grad": 1.0})
+    config = {"lr": 0.3, "clip_grad": None, "upc_weight": 1.0}
+    whole(75, algorithm="fixmatch_upcsc", config=config, version="0.2.0")
     made, _ = summary(tmp_path / "runs")
-    assert any(
-        "differs from its base in more than the method: lr 0.3 against 0.03; version 0.2.0 against 0.1.0" in note
-        for note in made.tables[0].notes
-    )
+    differ = "lr 0.3 against 0.03; clip_grad not set against 1.0; version 0.2.0 against 0.1.0"
+    assert any(f"differs from its base in more than the method: {differ}" in note for note in made.tables[0].notes)
 
 
 def test_a_config_that_cannot_be_read(run: Callable[..., Path], tmp_path: Path) -> None:
