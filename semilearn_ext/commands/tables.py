@@ -23,13 +23,17 @@ SAID = 30
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that hold runs")
     parser.add_argument(
-        "--out", type=Path, default=Path("results"), help="folder to write to, or one file that ends in .md [results]"
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where to write, or one file, NAME.md [results]",
     )
     parser.add_argument(
         "--tables", metavar="A,B", help="only these: label_10, ablation, summary, … [all that have runs]"
     )
     parser.add_argument("--compare", default="", metavar="A,B", help="methods to put side by side")
-    parser.add_argument("--format", metavar="A,B", help=f"[{','.join(FORMATS)}; of one file: md]")
+    parser.add_argument("--format", metavar="A,B", help=f"[{','.join(FORMATS)}; NAME.md: md]")
     parser.add_argument(
         "--protocol",
         choices=("last", "source_val", "oracle"),
