@@ -1,5 +1,5 @@
-"""Package metadata. The pins are the set that imports together: torchaudio, which USB needs, refuses a torch
-built for another CUDA version, and 2.11 is its newest release."""
+"""Package metadata. The pinned versions work together: torchaudio, which USB needs, refuses a torch that was built for
+another CUDA version, and 2.11 is its newest release."""
 
 from pathlib import Path
 
@@ -15,13 +15,19 @@ VERSION = next(
 setup(
     name="semilearn_ext",
     version=VERSION,
-    description="Semi-supervised domain generalization for USB: UPCSC and its rivals, from config to tables",
+    description="Semi-supervised domain generalization for USB: UPCSC and related methods, from config to tables",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.10",
-    packages=find_packages(include=["semilearn_ext", "semilearn_ext.*"]),
-    package_data={"semilearn_ext.report": ["paper/*.csv", "page_files/*"]},
+    # config/ stays at the top of the repository and is installed as part of the package.
+    packages=[*find_packages(include=["semilearn_ext", "semilearn_ext.*"]), "semilearn_ext.config"],
+    package_dir={"semilearn_ext.config": "config"},
+    package_data={
+        "semilearn_ext.config": ["ssdg/**/*.yaml"],
+        "semilearn_ext.report": ["paper/*.csv", "page_files/*"],
+    },
+    entry_points={"console_scripts": ["ssdg = semilearn_ext.__main__:console"]},
     install_requires=[
         "torch==2.11.*",
         "torchvision==0.26.*",
@@ -35,6 +41,7 @@ setup(
         "pandas>=2.0",
         "matplotlib>=3.7",
         "tqdm>=4.64",
+        "jinja2>=3",
     ],
     extras_require={
         "test": [

@@ -1,42 +1,60 @@
-"""``python -m semilearn_ext <command>``: the tools around train.py."""
+"""The command ``ssdg``, also available as ``python -m semilearn_ext``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 
 from semilearn_ext import __version__
-from semilearn_ext.commands import analyse, bench, data, job, predict, sweep, tables
+from semilearn_ext.commands import analyse, bench, data, job, predict, sweep, tables, train
 from semilearn_ext.commands import list as list_
-from semilearn_ext.errors import exit_code_of
+from semilearn_ext.errors import UserError, did_you_mean, exit_code_of
 from semilearn_ext.settings.command_line import Parser
 
 COMMANDS: dict[str, ModuleType] = {
-    "list": list_,
-    "data": data,
+    "train": train,
     "sweep": sweep,
-    "job": job,
     "tables": tables,
     "analyse": analyse,
     "predict": predict,
+    "data": data,
+    "list": list_,
     "bench": bench,
+    "job": job,
 }
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(prog="python -m semilearn_ext", description="Tools around train.py.")
+    top = Parser(
+        prog="ssdg",
+        usage="ssdg COMMAND [options]",
+        description="Semi-supervised domain generalization with USB. 'ssdg COMMAND --help' explains a command.",
+    )
     top.add_argument("--version", action="version", version=__version__)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", title="commands", metavar="COMMAND", prog="ssdg")
     for name, module in COMMANDS.items():
         module.add(commands.add_parser(name, help=module.HELP, description=module.__doc__))
     return top
 
 
-def main() -> None:
-    arguments = parser().parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; without any, list them. Errors are raised: :func:`console` turns them into exit codes."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        parser().print_help()
+        return
+    if words[0] not in COMMANDS and not words[0].startswith("-"):
+        raise UserError(f"{words[0]!r} is not a command{did_you_mean(words[0], COMMANDS)} (all of them: ssdg --help)")
+    arguments = parser().parse_args(words)
     arguments.call(arguments)
 
 
+def console(argv: Sequence[str] | None = None) -> int:
+    """The console script ``ssdg``: run a command and return its exit code."""
+    return exit_code_of(lambda: main(argv))
+
+
 if __name__ == "__main__":
-    sys.exit(exit_code_of(main))
+    sys.exit(console())

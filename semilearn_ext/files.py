@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: write beside the target, flush to disk, rename. And folders, listed."""
+"""Files that are complete or absent: written under a temporary name, flushed to disk, renamed. Also: subfolders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from semilearn_ext.errors import UserError
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
     """Call ``write(file)`` on a temporary file in ``path``'s folder and rename it over ``path``.
 
-    ``flush`` waits for the disk; what can be made again need not. When writing fails (a full disk, say) the temporary
-    file is removed and the old ``path`` stays as it was.
+    ``flush`` waits for the disk, which is not needed for files that can be recreated. If writing fails, for example
+    because the disk is full, the temporary file is removed and the old ``path`` stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -32,7 +32,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a process that was killed in the middle of a write left behind."""
+    """Remove the temporary files of processes that were killed while writing."""
     for temporary in folder.glob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 

@@ -1,68 +1,145 @@
-"""``python -m semilearn_ext list``: algorithms, benchmarks and networks, a line each. Light: no USB."""
+"""What there is: ``ssdg list``, and the tables of the Markdown docs. Light: no torch, no USB.
+
+A Markdown file holds a table between ``<!-- list: NAME -->`` and ``<!-- end of list -->``, with one of the names in
+``TABLES``. :func:`update` writes these tables anew from the specs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from semilearn_ext.settings.methods import BASES, NO_PLUGINS, PLUGIN_OPTIONS
-from semilearn_ext.settings.usb_options import CANNOT_RUN, Option
-
-ALGORITHMS = {
-    "adamatch": "relative threshold and distribution alignment",
-    "comatch": "pseudo labels smoothed over a graph of embeddings",
-    "dash": "a loss threshold that falls as training goes on",
-    "defixmatch": "FixMatch, debiased with the labelled images",
-    "erm": "labelled images only",
-    "fixmatch": "the weak view's pseudo label for the strong view, above a fixed threshold",
-    "flexmatch": "FixMatch with a threshold a class",
-    "freematch": "FixMatch with thresholds that adapt by themselves, and a fairness term",
-    "fullysupervised": "the same step as supervised: its data make the difference in USB",
-    "meanteacher": "consistency with averaged weights",
-    "mixmatch": "sharpened guesses, mixed images",
-    "pimodel": "consistency of two weak views",
-    "pseudolabel": "its own confident predictions as labels",
-    "remixmatch": "MixMatch with alignment, strong views and rotations",
-    "simmatch": "similar to labelled images in class and in features",
-    "softmatch": "FixMatch with soft weights",
-    "stylematch": "FixMatch with a stochastic classifier and a style view",
-    "supervised": "USB's name for erm",
-    "uda": "consistency with strong views, sharpened",
-    "vat": "consistency under the worst small perturbation",
-}
-PLUGINS = {
-    "upc": "unlabelled proxy contrast, confident images (CVPR 2025)",
-    "sc": "surrogate classes, unconfident images (CVPR 2025)",
-    "upcsc": "upc and sc: the paper's method (CVPR 2025)",
-    "fbcsa": "conformity and alignment with prototypes by domain (CVPR 2024)",
-    "dgwm": "class weights modulated by domain (WACV 2025); on fixmatch, freematch, stylematch",
-}
-NETS = {
-    "cnn": "four 3x3 convolutions in the style of Digits-DG, 256 features at 32x32",
-    "resnet18": "torchvision's ResNet-18, 512 features; ImageNet weights with --pretrained",
-    "wrn_*, resnet50, vit_*": "USB's own image networks",
-}
-DATASETS = {
-    "digits_mini": "embedded: ten digits, four looks (pen, texture, street, print), 32x32, no download",
-    "pacs": "7 classes: art_painting, cartoon, photo, sketch",
-    "office_home": "65 classes: art, clipart, product, real_world",
-    "digits_dg": "10 digits: mnist, mnist_m, svhn, syn",
-    "mini_domainnet": "126 classes: clipart, painting, real, sketch",
-    "folder": "your own images: data_dir/<domain>/<class>/*",
-}
-
-
-def _shown(options: Mapping[str, Option]) -> str:
-    return f" [{', '.join(f'{key} {option.default}' for key, option in options.items())}]" if options else ""
+from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.registry import ALGORITHMS, DATASETS, NETS, PLUGINS, incompatible, steps_of
+from semilearn_ext.specs import AlgorithmSpec, Option, PluginSpec, Spec
 
 
 def render() -> str:
+    """One line each, as text."""
     lines = ["algorithms"]
-    for name, options in sorted(BASES.items()):
-        about = f"; no plug-ins: {NO_PLUGINS[name]}" if name in NO_PLUGINS else ""
-        lines.append(f"  {name:<18} {ALGORITHMS[name]}{about}{_shown(options)}")
-    lines += [f"  {name:<18} cannot run: {reason}" for name, reason in CANNOT_RUN.items()]
-    lines += ["", "plug-ins, written behind an algorithm: fixmatch_upcsc"]
-    lines += [f"  {name:<18} {PLUGINS.get(name, 'your own')}{_shown(o)}" for name, o in PLUGIN_OPTIONS.items()]
-    for title, entries in (("datasets", DATASETS), ("nets", NETS)):
-        lines += ["", title, *(f"  {name:<18} {about}" for name, about in entries.items())]
+    lines += [_line(spec.name, _algorithm(spec)) for spec in _algorithms()]
+    lines += ["", "plug-ins, added to an algorithm with '_': fixmatch_upcsc"]
+    lines += [_line(spec.name, _plugin(spec)) for spec in PLUGINS]
+    for title, registry in (("datasets", DATASETS), ("networks", NETS)):
+        lines += ["", title, *(_line(spec.name, spec.about) for spec in registry)]
     return "\n".join(lines)
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<22} {text}"
+
+
+def _algorithms() -> list[AlgorithmSpec]:
+    return sorted(ALGORITHMS, key=lambda spec: spec.name)
+
+
+def _algorithm(spec: AlgorithmSpec) -> str:
+    if spec.unavailable:
+        return f"not available: {spec.unavailable}"
+    notes = f"; takes no plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
+    return f"{spec.about}{notes}{_options(spec.options)}"
+
+
+def _plugin(spec: PluginSpec) -> str:
+    hosts = [base.name for base in ALGORITHMS if not base.unavailable and not incompatible(base, spec)]
+    notes = f"; on {', '.join(sorted(hosts))}" if spec.needs.head else ""
+    return f"{spec.about}{notes}{_options(spec.options)}"
+
+
+def _options(options: Mapping[str, Option]) -> str:
+    return f" [{', '.join(f'{name} {_shown(option.default)}' for name, option in options.items())}]" if options else ""
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- tables in Markdown ---------------------------------------------------------------------------------------
+
+
+def update(text: str, where: str) -> str:
+    """``text`` with every table between markers written anew."""
+    return _MARKED.sub(lambda found: f"{found[1]}\n{_table(found[2], where)}\n{found[3]}", text)
+
+
+_MARKED = re.compile(r"(<!-- list: (\w+) -->)\n.*?(<!-- end of list -->)", re.DOTALL)
+
+
+def _table(name: str, where: str) -> str:
+    if name not in TABLES:
+        raise UserError(f"{where}: there is no table {name!r}{did_you_mean(name, TABLES)} ({', '.join(TABLES)})")
+    header, *rows = TABLES[name]()
+    return "\n".join(_row(cells) for cells in (header, ["---"] * len(header), *rows))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _about(spec: Spec) -> tuple[str, str]:
+    """The title, with a link to the paper if there is one, and the line about it."""
+    about = spec.about.replace("<", "&lt;").replace("*", chr(92) + "*")
+    return f"[{spec.title}]({spec.paper})" if spec.paper else spec.title, about
+
+
+def _methods() -> list[Sequence[str]]:
+    rows = [(f"`{spec.name}`", *_about(spec)) for spec in _algorithms() if not spec.unavailable]
+    return [("`algorithm`", "Method", "What it does"), *rows]
+
+
+def _plugins() -> list[Sequence[str]]:
+    rows = [(f"`<base>_{spec.name}`", *_about(spec)) for spec in PLUGINS]
+    return [("`algorithm`", "Plug-in", "What it does"), *rows]
+
+
+def _combinations() -> list[Sequence[str]]:
+    rows = [(f"`{spec.name}`", _steps(spec), _compatible_plugins(spec)) for spec in _algorithms()]
+    return [("Base", "Steps", "Plug-ins"), *rows]
+
+
+def _steps(spec: AlgorithmSpec) -> str:
+    if spec.unavailable:
+        return f"not available: {spec.unavailable}"
+    return ", ".join(f"`{step}`" for step in steps_of(spec.name))
+
+
+def _compatible_plugins(spec: AlgorithmSpec) -> str:
+    if spec.unavailable or spec.no_plugins:
+        return "none" + (f": {spec.no_plugins}" if spec.no_plugins else "")
+    return ", ".join(f"`{plugin.name}`" for plugin in PLUGINS if not incompatible(spec, plugin))
+
+
+def _option_rows() -> list[Sequence[str]]:
+    """Options of the same declaration share a row; algorithms may use one name with different defaults."""
+    owners: dict[tuple[str, Option], list[str]] = {}
+    for spec in (*_algorithms(), *PLUGINS):
+        for name, option in spec.options.items():
+            owners.setdefault((name, option), []).append(spec.name)
+    rows = [
+        (f"`{name}`", f"`{_shown(option.default)}`", _meaning(option), ", ".join(f"`{owner}`" for owner in sorted(of)))
+        for (name, option), of in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
+    ]
+    return [("Option", "Default", "Meaning", "Of"), *rows]
+
+
+def _meaning(option: Option) -> str:
+    return f"{option.help} ({', '.join(f'`{choice}`' for choice in option.choices)})" if option.choices else option.help
+
+
+def _datasets() -> list[Sequence[str]]:
+    return [("`dataset`", "Dataset", "What it holds"), *((f"`{spec.name}`", *_about(spec)) for spec in DATASETS)]
+
+
+def _networks() -> list[Sequence[str]]:
+    return [("`net`", "Network", "What it is"), *((f"`{spec.name}`", *_about(spec)) for spec in NETS)]
+
+
+TABLES: Mapping[str, Callable[[], list[Sequence[str]]]] = {
+    "methods": _methods,
+    "plugins": _plugins,
+    "combinations": _combinations,
+    "options": _option_rows,
+    "datasets": _datasets,
+    "networks": _networks,
+}
+"""Every table by name: its header and its rows."""

@@ -2,65 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from semilearn_ext import training
 from semilearn_ext.algorithms import requirements
-from semilearn_ext.data import catalog
-from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.data.experiment import SSDGData, load_data
+from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
-from semilearn_ext.engine.optim import parameter_groups
-from semilearn_ext.engine.processes import Processes
+from semilearn_ext.registry import PLUGINS, method_title
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, config_hash, with_values
 from semilearn_ext.settings.domains import domains_of, targets_of
 
+_STEPS = {"usb": "USB's step", "reference": "the SSDG benchmark's step (reference)"}
+
 
 def describe_plan(settings: Settings) -> str:
-    """Data, targets, length, images a step, parameters and learning rates, device, folders."""
-    benchmark = catalog.get_benchmark(settings)
+    """Method, data, batch, parameters and learning rates, schedule, device, and one line per run."""
     runs = [with_values(settings, target_domain=target) for target in targets_of(settings)]
     data = [load_data(run) for run in runs]
-    for run, one in zip(runs, data, strict=True):
-        requirements.check(run, one)
-    first, device = data[0], choose_device(settings)
-    precision = choose_precision(settings, device).dtype
-    unlabelled = settings.batch_size * settings.uratio
-    lines = [
-        f"algorithm   {settings.algorithm} ({_shown(settings.options)})",
-        f"data        {benchmark.name}: {len(domains_of(settings))} domains, {len(first.classes)} classes, "
-        f"{settings.labels_per_class} labels a class and source domain; scale: {first.scale}",
-        f"a step      {settings.batch_size} labelled + {unlabelled} unlabelled images, "
-        f"{settings.batch_size // len(first.sources)} + {unlabelled // len(first.sources)} from each domain, "
-        f"{settings.img_size}x{settings.img_size} pixels",
-        f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}",
-        *_parameter_lines(RunContext(runs[0], first, device, Processes(), folder=None)),
-        f"schedule    {settings.lr_schedule}, stepped every {settings.lr_step}; {settings.optim}, "
-        f"weight decay {settings.weight_decay:g}",
-        f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}",
-        f"seed        {settings.seed}, config hash {config_hash(settings)}",
-        "runs",
-    ]
-    for run, one in zip(runs, data, strict=True):
-        lines.append(
-            f"  {run.target_domain:<14} {one.total_steps} iterations = {one.epochs} epochs of "
-            f"{one.steps_per_epoch}; {len(one.split.labelled)} labelled, {len(one.split.unlabelled)} unlabelled, "
-            f"{len(one.split.source_val)} validation, {len(one.split.target)} test images; "
-            f"{'finished' if RunFolder(run_path(run)).is_finished else 'to do'}: {run_path(run)}"
-        )
+    for run, part in zip(runs, data, strict=True):
+        requirements.check(run, part)
+    lines = [*_method(settings), *_data(settings, data[0]), *_training(runs[0], data[0]), "runs"]
+    lines += [_run(run, part) for run, part in zip(runs, data, strict=True)]
     return "\n".join(lines)
 
 
-def _parameter_lines(context: RunContext) -> list[str]:
-    """Counted on the algorithm itself: some put a classifier of their own in the network, or heads on top."""
-    lines = []
-    for group in parameter_groups(training.build(context, logger=training.silent_logger()).model, context.settings):
+def _method(settings: Settings) -> Iterator[str]:
+    options = ", ".join(f"{name} {value}" for name, value in settings.options.items()) or "no options"
+    yield f"method      {method_title(settings.base, settings.plugins, settings.variant)}, in {_STEPS[settings.step]}"
+    yield f"  options     {options}"
+    for name in settings.plugins:
+        weights = [option for option in PLUGINS.get(name, "plug-in").options if option.endswith("_weight")]
+        for weight in weights:
+            value = settings.options[weight]
+            yield (
+                f"  {weight:<11} {value:g} x plugin_weight {settings.plugin_weight:g} = "
+                f"{value * settings.plugin_weight:g} in the loss"
+            )
+
+
+def _data(settings: Settings, data: SSDGData) -> Iterator[str]:
+    sources, unlabelled = len(data.sources), settings.batch_size * settings.uratio
+    yield (
+        f"data        {settings.dataset}: {len(domains_of(settings))} domains, {len(data.classes)} classes, "
+        f"{settings.labels_per_class} labels per class and source domain; scale: {data.scale}"
+    )
+    yield (
+        f"batch       {settings.batch_size} labelled + {unlabelled} unlabelled images per step, "
+        f"{settings.batch_size // sources} + {unlabelled // sources} from each of {sources} source domains, "
+        f"{settings.img_size} x {settings.img_size} pixels"
+    )
+    for note in data.notes():
+        yield f"note        {note}"
+
+
+def _training(settings: Settings, data: SSDGData) -> Iterator[str]:
+    device = choose_device(settings)
+    precision = choose_precision(settings, device).dtype
+    yield f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}"
+    yield from _parameters(RunContext(settings, data, device, ProcessGroup(), folder=None))
+    yield (
+        f"schedule    {settings.lr_schedule}, updated every {settings.lr_step}; {settings.optim}, "
+        f"weight decay {settings.weight_decay:g}"
+    )
+    yield f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}"
+    yield f"seed        {settings.seed}, config hash {config_hash(settings)}"
+
+
+def _parameters(context: RunContext) -> Iterator[str]:
+    """Counted on the algorithm itself: some replace the classifier or add heads."""
+    for group in training.build(context, logger=training.silent_logger()).optimizer.param_groups:
         count = sum(parameter.numel() for parameter in group["params"])
         decay = "" if group["weight_decay"] else ", no weight decay"
-        lines.append(f"  {group['name']:<14} {count:,} parameters, learning rate {group['lr']:g}{decay}")
-    return lines
+        yield f"  {group['name']:<14} {count:,} parameters, learning rate {group['initial_lr']:g}{decay}"
 
 
-def _shown(options: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in options.items()) or "no options"
+def _run(settings: Settings, data: SSDGData) -> str:
+    path = run_path(settings)
+    return (
+        f"  {settings.target_domain:<14} {data.total_steps} iterations = {data.epochs} epochs of "
+        f"{data.steps_per_epoch}; {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
+        f"{len(data.split.source_val)} validation, {len(data.split.target)} test images; "
+        f"{'finished' if RunFolder(path).is_finished else 'to do'}: {path}"
+    )

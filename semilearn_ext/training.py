@@ -1,4 +1,4 @@
-"""One run from settings to ``result.json``: open the folder, build the algorithm, train, write the outcome."""
+"""One run from settings to ``result.json``: open the folder, build the algorithm, train, write the result."""
 
 from __future__ import annotations
 
@@ -15,63 +15,66 @@ from typing import Any
 import numpy as np
 import torch
 
-from semilearn_ext.algorithms import register, requirements
-from semilearn_ext.engine import checkpoint, device, processes
+from semilearn_ext import distributed
+from semilearn_ext.algorithms import requirements
+from semilearn_ext.algorithms.compose import register
+from semilearn_ext.distributed import ProcessGroup
+from semilearn_ext.engine import checkpoint, device
+from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import RunContext, make_context, usb_args
-from semilearn_ext.engine.processes import Processes
 from semilearn_ext.errors import UserError
-from semilearn_ext.nets import net_builder
+from semilearn_ext.nets.build import net_builder
 from semilearn_ext.runs import environment
 from semilearn_ext.runs.folder import RunFolder, run_path
-from semilearn_ext.runs.lock import hold
+from semilearn_ext.runs.lock import lock
 from semilearn_ext.runs.result import summarise
+from semilearn_ext.semilearn_api import TBLog, get_algorithm
 from semilearn_ext.settings import Settings
-from semilearn_ext.usb import TBLog, get_algorithm
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's result, and whether it was there already."""
+    """The result of a run, and whether it had finished before."""
 
     result: dict[str, Any]
     was_finished: bool
 
 
-def run(settings: Settings, group: Processes | None = None) -> Outcome:
-    """Train one target domain with one seed, or read what such a run left. Resumes by itself."""
-    group = group or Processes()
+def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
+    """Train one target domain with one seed, resume that run, or read its result if it has finished."""
+    group = group or ProcessGroup()
     folder = RunFolder(run_path(settings))
     if group.is_main:
         folder.check(settings)
     if folder.is_finished and not settings.overwrite:
         return Outcome(folder.read_result(), was_finished=True)
-    context = make_context(settings, folder=folder, processes=group)
+    context = make_context(settings, folder=folder, group=group)
     requirements.check(settings, context.data)
     builder = net_builder(settings)
-    # Nothing is written before what can be wrong with the data and the weights has been found out.
-    with hold(folder.path) if group.is_main else nullcontext():
-        # Somebody else may have finished it while the data were read.
-        if any(group.gather(group.is_main and folder.is_finished and not settings.overwrite)):
+    # Nothing is written before the data and the weights have been checked.
+    with lock(folder.path) if group.is_main else nullcontext():
+        # Another process may have finished it while the data were loaded.
+        if any(group.all_gather(group.is_main and folder.is_finished and not settings.overwrite)):
             return Outcome(folder.read_result(), was_finished=True)
         return Outcome(_train(context, builder), was_finished=False)
 
 
 def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
-    settings, group, folder = context.settings, context.processes, context.folder
+    settings, group, folder = context.settings, context.group, context.folder
     assert folder is not None
     if group.is_main:
         folder.claim(settings)
-    group.wait()
-    logger = _logger(folder.path) if group.is_main else silent_logger()
+    group.barrier()
+    logger = _logger(folder) if group.is_main else silent_logger()
     try:
         algorithm = build(context, builder, logger)
         state = checkpoint.load_newest(folder.path, lambda line: _report(logger, line))
         if group.is_main:
             _write_provenance(context, state)
         if state is not None:
-            algorithm.restore(state)
+            _restore(algorithm, state, folder.path)
             algorithm.metrics[:] = folder.read_metrics()
-            logger.info(f"going on after iteration {state['iteration']}")
+            logger.info(f"resuming after iteration {state['iteration']}")
         elif hasattr(algorithm, "warmup"):
             algorithm.warmup()
         with algorithm.listening(), disk_full_is_an_error(folder.path):
@@ -81,6 +84,16 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
         _close(logger)
 
 
+def _restore(algorithm: SSDGBase, state: dict[str, Any], folder: Path) -> None:
+    try:
+        algorithm.restore(state)
+    except KeyError as error:
+        raise UserError(
+            f"{folder}: the checkpoint has no {error}: another version of this package wrote it; run it again with "
+            f"--overwrite"
+        ) from None
+
+
 @contextmanager
 def disk_full_is_an_error(folder: Path) -> Iterator[None]:
     try:
@@ -88,21 +101,25 @@ def disk_full_is_an_error(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"{folder}: {error.strerror}; what was saved is kept; make room and run it again") from None
+        raise UserError(
+            f"{folder}: {error.strerror}; saved checkpoints are kept; free some space and re-run the same command"
+        ) from None
 
 
-def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> Any:
-    """The algorithm, through USB's own registry, with every random number generator seeded before."""
+def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> SSDGBase:
+    """The algorithm, through USB's own registry, after seeding every random number generator."""
     settings = context.settings
     register(settings.algorithm, settings.step)
     random.seed(settings.seed)
     np.random.seed(settings.seed)
     torch.manual_seed(settings.seed)
-    return get_algorithm(usb_args(context), builder or net_builder(settings), _tensorboard(context), logger)
+    builder = builder or net_builder(settings)
+    algorithm: SSDGBase = get_algorithm(usb_args(context), builder, _tensorboard(context), logger)
+    return algorithm
 
 
 def _tensorboard(context: RunContext) -> Any:
-    if not context.settings.use_tensorboard or context.folder is None or not context.processes.is_main:
+    if not context.settings.use_tensorboard or context.folder is None or not context.group.is_main:
         return None
     return TBLog(str(context.folder.path), "tensorboard", use_tensorboard=True)
 
@@ -111,31 +128,34 @@ def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None
     assert context.folder is not None
     settings = context.settings
     weights = (settings.pretrain_path or "torchvision IMAGENET1K_V1") if settings.pretrained else "from scratch"
-    made_with = environment.describe(device.describe(context.device), context.processes.world, Path(weights).name)
-    context.folder.write_json("environment.json", made_with)
-    context.folder.write_json("split.json", context.data.split_json())
+    made_with = environment.describe(device.describe(context.device), context.group.world_size, Path(weights).name)
+    context.folder.write_environment(made_with)
+    context.folder.write_split(context.data.split_json())
     context.folder.rewind_metrics(0 if state is None else state["iteration"])
 
 
-def _finish(context: RunContext, algorithm: Any) -> dict[str, Any]:
+def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
     assert context.folder is not None
     if not algorithm.metrics:
-        raise UserError(f"{context.folder.path}: the run ended without an evaluation; start it anew with --overwrite")
+        raise UserError(
+            f"{context.folder.path}: the run finished without any evaluation; run it again with --overwrite"
+        )
     result = summarise(context.settings, algorithm.metrics, context.data.scale)
-    if context.processes.is_main:
-        context.folder.write_json("result.json", result)
+    result["details_sha256"] = context.folder.details_hash()
+    if context.group.is_main:
+        context.folder.write_result(result)
         for old in checkpoint.checkpoint_files(context.folder.path)[:-1]:
             old.unlink()
-    context.processes.wait()
+    context.group.barrier()
     return result
 
 
-def _logger(folder: Path) -> logging.Logger:
-    """Everything USB and the hooks say goes into the run's ``log.txt``."""
-    logger = logging.getLogger(f"semilearn_ext.{folder}")
+def _logger(folder: RunFolder) -> logging.Logger:
+    """Everything USB and the hooks say goes into the run's log."""
+    logger = logging.getLogger(f"semilearn_ext.{folder.path}")
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    handler = logging.FileHandler(folder / "log.txt")
+    handler = logging.FileHandler(folder.log_file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)
     return logger
@@ -159,8 +179,8 @@ def _report(logger: logging.Logger, line: str) -> None:
     warnings.warn(line, stacklevel=2)
 
 
-def join_processes(settings: Settings) -> Processes:
-    """This process's place among those ``torchrun`` started, connected to the others."""
-    group = processes.from_environment()
-    processes.join(group, device.choose_device(settings, group.local_rank))
+def join_processes(settings: Settings) -> ProcessGroup:
+    """This process's place among those that ``torchrun`` started, connected to the others."""
+    group = distributed.from_environment()
+    distributed.init(group, device.choose_device(settings, group.local_rank))
     return group

@@ -1,36 +1,68 @@
-"""Everything this package takes from USB (``semilearn`` 0.3.2), in one place."""
+"""For users of USB: importing this registers every method with USB's algorithm registry.
+
+    import semilearn_ext.usb
+    config = get_config({"algorithm": "fixmatch_upcsc", ...})
+
+``<base>_<plugin>`` is stock USB's base with the plug-in: USB's loaders, ``Trainer``, ``train()`` and checkpoints.
+``ssdg_<base>`` and ``ssdg_<base>_<plugin>`` are the same on this package's engine. :func:`get_datasets` gives
+leave-one-domain-out data in USB's form, and :func:`register` adds a name with several plug-ins.
+"""
 
 from __future__ import annotations
 
-import warnings
+from inspect import signature
+from typing import Any
 
-# USB imports a name that timm has moved; its users can do nothing about the warning.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)
-    import semilearn.nets as nets
-    from semilearn.algorithms import get_algorithm
-    from semilearn.algorithms.dash.dash import Dash
-    from semilearn.algorithms.dash.utils import DashThresholdingHook
-    from semilearn.algorithms.fixmatch.fixmatch import FixMatch
-    from semilearn.algorithms.fullysupervised.fullysupervised import FullySupervised
-    from semilearn.core import AlgorithmBase
-    from semilearn.core.hooks import AimHook, EMAHook, Hook, ParamUpdateHook, WANDBHook
-    from semilearn.core.utils import ALGORITHMS, EMA, TBLog
+from semilearn_ext.algorithms import compose
+from semilearn_ext.data.experiment import load_data
+from semilearn_ext.data.usb_datasets import DomainDatasets, Transform, Views
+from semilearn_ext.errors import UserError
+from semilearn_ext.registry import ALGORITHMS as SPECS
+from semilearn_ext.registry import methods, parse_method, steps_of
+from semilearn_ext.semilearn_api import ALGORITHMS
+from semilearn_ext.settings import settings_from
 
-__all__ = [
-    "ALGORITHMS",
-    "EMA",
-    "AimHook",
-    "AlgorithmBase",
-    "Dash",
-    "DashThresholdingHook",
-    "EMAHook",
-    "FixMatch",
-    "FullySupervised",
-    "Hook",
-    "ParamUpdateHook",
-    "TBLog",
-    "WANDBHook",
-    "get_algorithm",
-    "nets",
-]
+__all__ = ["DomainDatasets", "get_datasets", "register"]
+
+
+def register(algorithm: str) -> type:
+    """Register ``algorithm`` (such as ``fixmatch_upcsc_fbcsa``) with stock USB, if it is not yet. Returns its class."""
+    base = parse_method(algorithm, "algorithm").base
+    if "usb" not in steps_of(base):
+        raise UserError(f"algorithm: {base!r} has no step for stock USB; train it with ssdg train")
+    registered: type = ALGORITHMS[compose.register_stock(algorithm)]
+    return registered
+
+
+def get_datasets(
+    algorithm: str,
+    target_domain: str,
+    *,
+    weak: Transform | None = None,
+    strong: Transform | None = None,
+    plain: Transform | None = None,
+    **settings: Any,
+) -> DomainDatasets:
+    """Leave-one-domain-out datasets with the views that ``algorithm`` takes.
+
+    Args:
+        algorithm: a name in USB's registry; it decides which views are made.
+        target_domain: the domain that is left out of training.
+        weak, strong, plain: transforms from PIL images to tensors; each replaces one of this package's views. The plain
+            view is what is evaluated. Give all three when their size or normalisation is not that of this package.
+        settings: any data or view setting of this package: ``dataset``, ``data_dir``, ``labels_per_class``, ``seed``,
+            ``img_size`` ... (``ssdg train --help`` lists them).
+    """
+    names = list(signature(register(algorithm).train_step).parameters)[1:]  # type: ignore[attr-defined]
+    if "x_ulb_p" in names and (weak or strong or plain):
+        raise UserError(f"{algorithm}: its style view needs this package's views; leave out weak, strong and plain")
+    data = load_data(settings_from(target_domain=target_domain, **settings))
+    base = SPECS.get(parse_method(algorithm, "algorithm").base, "algorithm")
+    return DomainDatasets(data, names, Views(data.view, weak, strong, plain), base.weak_pair)
+
+
+for _name in methods():
+    _steps = steps_of(parse_method(_name, "algorithm").base)
+    if "usb" in _steps:
+        register(_name)
+    compose.register(_name, _steps[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,21 @@ import pytest
 # Tests run beside each other and beside other work; two cores shared by many threads are slower than one each.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from semilearn_ext.settings import Settings, settings_from
+from semilearn_ext import registry
+from semilearn_ext.settings import Settings, extensions, settings_from
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def forget_extensions() -> Iterator[None]:
+    """What a test adds with ``extend`` is not there for the next one."""
+    yield
+    registries = (registry.ALGORITHMS, registry.PLUGINS, registry.DATASETS, registry.NETS)
+    for origin in {origin for kind in registries for origin in kind.origins.values()} - {registry.HOME}:
+        registry.remove(origin)
+    extensions._loaded.clear()
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +68,7 @@ def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Sett
             "lr": 0.05,
             "device": "cpu",
             "progress": False,
+            "average": "none",  # two more evaluations per run, which only the tests of averages need
             "cache_dir": str(cache_dir),
             "adain_dir": str(adain_dir),
             "save_dir": str(tmp_path / "runs"),

@@ -21,7 +21,7 @@ def raising(error: BaseException) -> Callable[[], None]:
     [
         (UserError("a.yaml: seed: wrong"), 2, "error: a.yaml: seed: wrong"),
         (Interrupted("stopped after iteration 3"), 130, "stopped after iteration 3"),
-        (KeyboardInterrupt(), 130, "interrupted; the same command starts from what was saved"),
+        (KeyboardInterrupt(), 130, "interrupted; re-run the same command to continue"),
     ],
 )
 def test_one_line_and_a_code(error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""train.py as users meet it: help, plan, mistakes, one run, all targets."""
+"""train.py as users run it: help, plan, errors, one run, all targets."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
+    assert done.stdout.startswith("usage: ssdg train --c FILE")
     for text in ("data: what it is trained on", "--target_domain", "--p_cutoff", "machine: where it runs"):
         assert text in done.stdout
 
@@ -35,12 +36,12 @@ def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
         (("--target_domain", "pencil"), "'pencil' is not a domain of digits_mini (pen, texture, street, print)"),
         (("--source_domains", "pen", "--target_domain", "pen"), "'pen' is the target and cannot be a source"),
         (("--batch_size", "50"), "50 is not divisible by the 3 source domains; try 51"),
-        (("--labels_per_class", "100"), "100 labels asked for, but class '0' of domain"),
-        (("--batch_size", "3000"), "1000 unlabelled images a domain a step, but domain"),
-        (("--dataset", "pasc"), "'pasc' is not a known benchmark"),
+        (("--labels_per_class", "100"), "100 labels per class asked for, but pen/0 has only"),
+        (("--batch_size", "3000"), "1000 unlabelled images per domain and step, but domain"),
+        (("--dataset", "pasc"), "'pasc' is not a known dataset"),
         (("--net", "resnet81"), "'resnet81' is not a known network; did you mean 'resnet18'?"),
         (("--net", "resnet18", "--pretrained", "--pretrain_path", "no.pth"), "no.pth: no such file"),
-        (("--device", "mps"), "there is no mps device here"),
+        (("--device", "mps"), "no mps device is available"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -60,7 +61,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     config = str(ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml")
     output, errors = train("--c", config, "--dry_run").communicate()
     for text in (
-        "48 labelled + 48 unlabelled images, 16 + 16 from each domain",
+        "48 labelled + 48 unlabelled images per step, 16 + 16 from each of 3 source domains",
         "270 iterations = 10 epochs of 27; 300 labelled, 1312 unlabelled, 186 validation, 599 test images",
         "classifier     2,570 parameters, learning rate 0.03",
         "device      cpu",
@@ -78,12 +79,12 @@ def test_all_targets_leave_four_runs_and_a_table(train: Train, tmp_path: Path) -
     folders = sorted((tmp_path / "runs").rglob("result.json"))
     assert len(folders) == 4
     result = json.loads(folders[0].read_text())
-    assert set(result["top1"]) == {"last", "source_val", "oracle"}
+    assert set(result["top1"]) == {"last", "source_val", "oracle", "ema", "swa"}
     names = {path.name for path in folders[0].parent.iterdir()}
     assert names == {
-        *("config.yaml", "environment.json", "split.json", "metrics.jsonl", "result.json", "log.txt"),
+        *("config.yaml", "environment.json", "split.json", "metrics.jsonl", "result.json", "log.txt", "details.json"),
         "checkpoint_00000002.pt",
     }
     again = train("--algorithm", "supervised", *QUICK).communicate()
-    assert again[1].count("finished before, not run again") == 4
+    assert again[1].count("already finished, skipping (use --overwrite to run it again)") == 4
     assert again[0] == output

@@ -1,17 +1,8 @@
-"""Importing this registers everything with USB's algorithm registry.
+"""Base algorithms. Their specs are listed here, without torch; ``import semilearn_ext.usb`` registers them with USB."""
 
-USB's own names keep USB's own classes; beside each stands ``ssdg_<name>``, the same algorithm on any device and
-on leave-one-domain-out data. ``<base>_<plugin>`` is that with a plug-in: ``fixmatch_upcsc``. USB's
-``semilearn.algorithms.get_algorithm`` builds any of them.
-"""
+from semilearn_ext.algorithms import usb_specs
+from semilearn_ext.algorithms.erm_spec import ERM
+from semilearn_ext.algorithms.stylematch_spec import STYLEMATCH
 
-from __future__ import annotations
-
-from semilearn_ext.algorithms import erm, stylematch
-from semilearn_ext.algorithms.compose import register, registry_name
-from semilearn_ext.settings.methods import known_names
-
-__all__ = ["erm", "register", "registry_name", "stylematch"]
-
-for _name in known_names():
-    register(_name)
+USB_NAMES = usb_specs.USB_NAMES
+SPECS = (*usb_specs.SPECS, ERM, STYLEMATCH)

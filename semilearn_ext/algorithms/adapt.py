@@ -1,4 +1,4 @@
-"""Any USB algorithm class -> the same algorithm in this setting. The one place that adapts them."""
+"""Any USB algorithm class -> the same algorithm on this package's engine. The one place that adapts them."""
 
 from __future__ import annotations
 
@@ -8,44 +8,36 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from semilearn_ext.engine.base import SSDGBase, Traits
+from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.cuda_calls import CudaMeans
-from semilearn_ext.usb import AlgorithmBase
-
-TRAITS: dict[str, Traits] = {
-    "fixmatch": Traits(one_call=True),
-    "freematch": Traits(one_call=True),
-    "comatch": Traits(cuda_calls=True, projected_features=True),
-    "meanteacher": Traits(weak_pair=True, teacher=True),
-    "mixmatch": Traits(weak_pair=True),
-    "pimodel": Traits(weak_pair=True),
-    "simmatch": Traits(teacher=True, cuda_calls=True, projected_features=True),
-    "vat": Traits(cuda_calls=True),
-}
+from semilearn_ext.semilearn_api import AlgorithmBase
+from semilearn_ext.specs import AlgorithmSpec
 
 
-def adapt(name: str, usb_class: type[AlgorithmBase]) -> type[SSDGBase]:
-    """``usb_class`` on top of SSDGBase. Its options and training step stay its own."""
-    traits = TRAITS.get(name, Traits())
-    body: dict[str, Any] = {"traits": traits, "__doc__": usb_class.__doc__}
-    if traits.cuda_calls:
-        body.update(_with_cuda_redirected(usb_class))
-    return type(f"SSDG{usb_class.__name__}", (usb_class, SSDGBase), body)
+def adapt(spec: AlgorithmSpec, algorithm: type[AlgorithmBase]) -> type[SSDGBase]:
+    """``algorithm`` in front of SSDGBase. Its options and training step stay its own."""
+    body: dict[str, Any] = {"spec": spec, "__doc__": algorithm.__doc__}
+    bases = (algorithm,) if issubclass(algorithm, SSDGBase) else (algorithm, SSDGBase)
+    # USB builds a second network for averaged weights; the engine keeps them in ``self.ema``.
+    body["set_ema_model"] = SSDGBase.set_ema_model
+    if spec.calls_cuda:
+        body.update(_with_cuda_redirected(algorithm))
+    return type(f"SSDG{algorithm.__name__}", bases, body)
 
 
-def _with_cuda_redirected(usb_class: type[AlgorithmBase]) -> dict[str, Callable[..., Any]]:
-    """``__init__`` and ``train_step`` of an algorithm that says ``.cuda()`` itself, for every device."""
+def _with_cuda_redirected(algorithm: type[AlgorithmBase]) -> dict[str, Callable[..., Any]]:
+    """``__init__`` and ``train_step`` of an algorithm that calls ``.cuda()`` itself, for every device."""
 
     def __init__(self: Any, args: Namespace, *rest: Any, **kwargs: Any) -> None:
         device = args.context.device
         self.redirect = nullcontext() if device.type == "cuda" else CudaMeans(device)
         with self.redirect:
-            usb_class.__init__(self, args, *rest, **kwargs)
+            algorithm.__init__(self, args, *rest, **kwargs)
 
-    # The loaders read the names of the views off this function's signature.
-    @functools.wraps(usb_class.train_step)
+    # The loaders read the names of the views from this function's signature.
+    @functools.wraps(algorithm.train_step)
     def train_step(self: Any, **batch: Any) -> Any:
         with self.redirect:
-            return usb_class.train_step(self, **batch)
+            return algorithm.train_step(self, **batch)
 
     return {"__init__": __init__, "train_step": train_step}

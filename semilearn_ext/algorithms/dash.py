@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from semilearn_ext.usb import Dash
+from semilearn_ext.semilearn_api import Dash
 
 
 class PortableDash(Dash):

@@ -1,54 +1,194 @@
-"""The SSDG benchmark's step, ``step: reference``, with which the paper's numbers were made.
+"""The SSDG benchmark's training step, ``step: reference``, with which the paper's numbers were made.
 
-It differs from USB's in three ways: every forward pass sees one domain, so batch norm does; the unlabelled loss runs
-over the labelled images too; losses are means within a domain, summed over the domains. Deviation: the released code
-passes the weak labelled images twice, once among the others of their domain for pseudo labels and once alone for the
-supervised loss; here they go through once, among the others.
+Every pass below is one call of the network in training mode in the released code, so batch norm normalises over exactly
+the images named and updates its running statistics once per pass, in this order (K domains):
+
+1. pseudo labels, without gradient: per domain, the weak labelled and unlabelled images;
+2. supervised: per domain, the weak labelled images alone;
+3. unsupervised: per domain, the strong labelled and unlabelled images; StyleMatch: strong, then styled. Plug-ins that
+want
+   batches of one domain (FBCSA): the weak images again, with gradient;
+4. plug-ins that want mixed batches (UPCSC): one pass per view of the unlabelled images of all domains together.
+
+The labelled images are in the unlabelled loss, with their pseudo label and mask. Losses are means within a domain,
+summed over the domains. All passes of one kind go through the network together (see ``nets.batch_groups``); the weak
+images of FBCSA are those of the pseudo labels, so they go through once. The numbers are those of the released code: see
+``tests/algorithms/test_released_steps.py``.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from semilearn_ext.algorithms.fixmatch_parts import FixMatchParts
-from semilearn_ext.algorithms.stylematch import StyleMatch
-from semilearn_ext.engine.base import Traits
-from semilearn_ext.engine.observing import join_by_domain
-from semilearn_ext.nets.classifier_net import by_domain
+from semilearn_ext.algorithms.step_views import Images, StepViews, pseudo_labels, step_result
+from semilearn_ext.algorithms.stylematch import CachingStyleMatch
+from semilearn_ext.data.experiment import SSDGData
+from semilearn_ext.engine.base import SSDGBase
+from semilearn_ext.errors import UserError
+from semilearn_ext.nets.batch_groups import grouped_features
+from semilearn_ext.nets.classifier_net import class_weights, find_classifier
+from semilearn_ext.nets.heads import ClassifierHead, Passes
+from semilearn_ext.plugins.base import Plugin, View
+from semilearn_ext.semilearn_api import FixMatch
+from semilearn_ext.settings import Settings
 
 
-def reference_step(algorithm: FixMatchParts, y_lb: Tensor, weak: Tensor, others: list[Tensor]) -> Any:
-    """One step on views of labelled and unlabelled images together, each view domain after domain, labelled first."""
-    domains = algorithm.domains
-    with algorithm.amp_cm():
-        network = partial(algorithm.model, only_feat=True)
-        weak_feat, *other_feats = (by_domain(network, view, domains) for view in (weak, *others))
-        labelled = weak_feat.view(domains, -1, weak_feat.shape[1])[:, : len(y_lb) // domains].flatten(0, 1)
-        # Domains have equal shares: a sum of their means is so many times the mean of all.
-        sup_loss = domains * algorithm.ce_loss(algorithm.classify(labelled), y_lb, reduction="mean")
-        losses, mask = algorithm.unlabelled_losses(weak_feat, other_feats)
-        losses = [domains * loss for loss in losses]
-    return algorithm.outcome(sup_loss, losses, mask, {"x_lb": labelled, "x_ulb_w": weak_feat, "x_ulb_s": other_feats})
+class ReferenceStep(SSDGBase):
+    """The passes and losses that the benchmark's trainers share. Batches are sorted by domain, in equal shares."""
+
+    @classmethod
+    def check(cls, settings: Settings, data: SSDGData) -> None:
+        if len(data.sources) < 2:
+            raise UserError(
+                f"{settings.where('source_domains')}: with one source domain the released code halves its batch, which "
+                f"the reference step does not; add a source domain, or use step: usb"
+            )
+
+    @property
+    def domains(self) -> int:
+        return len(self.context.data.sources)
+
+    def by_domain(self, labelled: Tensor, unlabelled: Tensor) -> list[Tensor]:
+        """One batch per domain, its labelled images first."""
+        pairs = zip(labelled.chunk(self.domains), unlabelled.chunk(self.domains), strict=True)
+        return [torch.cat(pair) for pair in pairs]
+
+    def classify(self, features: Tensor, passes: int, sample: bool) -> Tensor:
+        """Logits of equally large passes; ``sample`` draws the noise of classifiers that have some."""
+        classifier = find_classifier(self.model)
+        if isinstance(classifier, ClassifierHead):
+            size = len(features) // passes
+            return classifier.classify(features, Passes.of_sizes([size] * passes, [sample] * passes, features.device))
+        logits: Tensor = classifier(features)
+        return logits
+
+    def supervised_loss(self, logits: Tensor, y_lb: Tensor) -> Tensor:
+        # Domains have equal shares, so the sum of their means is K times the mean over all images.
+        loss: Tensor = self.domains * self.ce_loss(logits, y_lb, reduction="mean")
+        return loss
+
+    def attached(self) -> list[Plugin]:
+        """The plug-ins, none on a base alone."""
+        return list(getattr(self, "plugins", {}).values())
 
 
-class ReferenceFixMatch(FixMatchParts):
+class ReferenceERM(ReferenceStep):
+    """ERM as released: the first two parts. Unlabelled images are in no loss, but they move batch norm's statistics."""
+
+    def train_step(self, x_lb: Tensor, y_lb: Tensor, x_ulb_w: Tensor) -> Any:
+        with self.amp_cm():
+            with torch.no_grad():
+                grouped_features(self.model, self.by_domain(x_lb, x_ulb_w))
+            features = torch.cat(grouped_features(self.model, x_lb.chunk(self.domains)))
+            loss = self.supervised_loss(self.classify(features, self.domains, sample=True), y_lb)
+        return self.process_out_dict(loss=loss), self.process_log_dict(sup_loss=loss.detach())
+
+
+class ReferenceMatch(FixMatch, ReferenceStep):
+    """FixMatch and StyleMatch: a threshold, pseudo labels, and one or more views that learn from them."""
+
+    def match(self, y_lb: Tensor, x_lb: Tensor, x_ulb_w: Tensor, others: list[tuple[Tensor, Tensor]]) -> Any:
+        """One step.
+
+        Args:
+            x_lb, x_ulb_w: the weak views.
+            others: the labelled and unlabelled images of every other view: strong, styled.
+        """
+        wants = [plugin.wants for plugin in self.attached() if plugin.wants is not None]
+        weak_needs_gradient = any(want.batch == "domain" for want in wants)
+        mixed = any(want.batch == "mixed" for want in wants)
+        weak_images = self.by_domain(x_lb, x_ulb_w)
+        # Per domain: strong, then styled.
+        other_images = [
+            images for views in zip(*(self.by_domain(*view) for view in others), strict=True) for images in views
+        ]
+        groups = [*x_lb.chunk(self.domains), *other_images]
+        groups += [x_ulb_w, *(unlabelled for _, unlabelled in others)] if mixed else []
+        with self.amp_cm():
+            if weak_needs_gradient:
+                repeats = {2 * self.domains + (domain + 1) * len(others) - 1: domain for domain in range(self.domains)}
+                features = grouped_features(self.model, [*weak_images, *groups], repeats)
+                weak = torch.cat([features.pop(0) for _ in weak_images])
+            else:
+                with torch.no_grad():
+                    weak = torch.cat(grouped_features(self.model, weak_images))
+                features = grouped_features(self.model, groups)
+            labelled, rest = features[: self.domains], features[self.domains :]
+            parts, of_mixed = rest[: len(other_images)], rest[len(other_images) :]
+
+            with torch.no_grad():
+                weak_logits = self.classify(weak.detach(), self.domains, sample=False)
+            prob = self.compute_prob(weak_logits)
+            target, mask = pseudo_labels(self, prob)
+            labelled_features = torch.cat(labelled)
+            labelled_logits = self.classify(labelled_features, self.domains, sample=True)
+            sup_loss = self.supervised_loss(labelled_logits, y_lb)
+            logits = self.classify(torch.cat(parts), len(parts), sample=True).chunk(len(parts))
+            by_view = [torch.cat(logits[view :: len(others)]) for view in range(len(others))]
+            losses = [self.domains * self.consistency_loss(scores, target, "ce", mask=mask) for scores in by_view]
+            images = self._plugin_images(wants, weak, parts, by_view, of_mixed, prob, mask >= 1)
+        labelled_view = View(labelled_features, labelled_logits)
+        views = StepViews(labelled_view, y_lb, class_weights(find_classifier(self.model)), images)
+        return step_result(self, sup_loss, losses, mask, views)
+
+    def _plugin_images(
+        self,
+        wants: list[Any],
+        weak: Tensor,
+        parts: list[Tensor],
+        logits: list[Tensor],
+        mixed: list[Tensor],
+        prob: Tensor,
+        mask: Tensor,
+    ) -> dict[tuple[str, bool], Images]:
+        """What the plug-ins want: the unlabelled images of all domains in mixed batches, or all images by domain."""
+        share = len(weak) // self.domains
+        domain = torch.arange(self.domains, device=weak.device).repeat_interleave(share)
+        images: dict[tuple[str, bool], Images] = {}
+        if any(want.batch == "domain" for want in wants):
+            views = [View(weak, self.classify(weak, self.domains, sample=False))]
+            views += [View(torch.cat(parts[view :: len(logits)]), scores) for view, scores in enumerate(logits)]
+            images["domain", True] = Images(views, prob, mask, domain)
+            images["domain", False] = self._unlabelled_rows(images["domain", True])
+        if mixed:
+            rows = self._unlabelled_rows(Images([], prob, mask, domain))
+            views = [View(features, self.classify(features, self.domains, sample=False)) for features in mixed]
+            images["mixed", False] = Images(views, rows.prob, rows.mask, rows.domain)
+            if any(want.batch == "mixed" and want.labelled for want in wants):
+                raise UserError(
+                    "a plug-in that wants labelled images in mixed batches runs in USB's step; use step: usb"
+                )
+        return images
+
+    def _unlabelled_rows(self, images: Images) -> Images:
+        """The second half of every domain's rows."""
+        labelled = self.settings.batch_size // self.domains // self.context.group.world_size
+
+        def rows(tensor: Tensor) -> Tensor:
+            return tensor.view(self.domains, -1, *tensor.shape[1:])[:, labelled:].flatten(0, 1)
+
+        views = [View(rows(view.features), rows(view.logits)) for view in images.views]
+        return Images(views, rows(images.prob), rows(images.mask), rows(images.domain))
+
+
+class ReferenceFixMatch(ReferenceMatch):
     """FixMatch in the benchmark's step."""
 
-    traits = Traits(labelled_too=True)
-
     def train_step(self, x_lb: Tensor, x_lb_s: Tensor, y_lb: Tensor, x_ulb_w: Tensor, x_ulb_s: Tensor) -> Any:
-        join = partial(join_by_domain, domains=self.domains)
-        return reference_step(self, y_lb, join(x_lb, x_ulb_w), [join(x_lb_s, x_ulb_s)])
+        return self.match(y_lb, x_lb, x_ulb_w, [(x_lb_s, x_ulb_s)])
 
 
-class ReferenceStyleMatch(StyleMatch):
+class ReferenceStyleMatch(CachingStyleMatch, ReferenceMatch):
     """StyleMatch in the benchmark's step."""
 
-    traits = Traits(labelled_too=True)
     encoded_streams = ("labeled", "unlabeled")
+
+    @classmethod
+    def check(cls, settings: Settings, data: SSDGData) -> None:
+        CachingStyleMatch.check(settings, data)
 
     def train_step(  # type: ignore[override]
         self,
@@ -62,7 +202,18 @@ class ReferenceStyleMatch(StyleMatch):
         x_ulb_p: Tensor,
         idx_ulb: Tensor,
     ) -> Any:
-        join = partial(join_by_domain, domains=self.domains)
-        encodings = join(self.encodings("labeled", x_lb_p, idx_lb), self.encodings("unlabeled", x_ulb_p, idx_ulb))
-        styled = self.styled(encodings)
-        return reference_step(self, y_lb, join(x_lb, x_ulb_w), [join(x_lb_s, x_ulb_s), styled])
+        encodings = (self.encodings("labeled", x_lb_p, idx_lb), self.encodings("unlabeled", x_ulb_p, idx_ulb))
+        styled = self.styled(self.by_domain(*encodings))
+        labelled = len(x_lb) // self.domains
+        return self.match(
+            y_lb,
+            x_lb,
+            x_ulb_w,
+            [
+                (x_lb_s, x_ulb_s),
+                (
+                    torch.cat([images[:labelled] for images in styled]),
+                    torch.cat([images[labelled:] for images in styled]),
+                ),
+            ],
+        )

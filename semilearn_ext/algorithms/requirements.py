@@ -1,18 +1,18 @@
-"""What a method needs of the data and of files, looked at before anything is trained or written."""
+"""What a method needs of the data and of files, checked before anything is trained or written."""
 
 from __future__ import annotations
 
-from semilearn_ext import plugins
 from semilearn_ext.algorithms.compose import register
-from semilearn_ext.data.ssdg import SSDGData
-from semilearn_ext.engine.context import registry_name
+from semilearn_ext.data.experiment import SSDGData
+from semilearn_ext.plugins.base import ModelSpec
+from semilearn_ext.plugins.mixin import check_needs
+from semilearn_ext.registry import PLUGINS
+from semilearn_ext.semilearn_api import ALGORITHMS
 from semilearn_ext.settings import Settings
-from semilearn_ext.usb import ALGORITHMS
 
 
 def check(settings: Settings, data: SSDGData) -> None:
     """Ask the algorithm and its plug-ins, each of which raises a UserError where it cannot work."""
-    register(settings.algorithm, settings.step)
-    algorithm = ALGORITHMS[registry_name(settings.algorithm, settings.step)]
-    plugins.check(algorithm.plugin_names, len(data.classes), len(data.sources))
-    algorithm.check(settings, data)
+    for name in settings.plugins:
+        check_needs(PLUGINS.get(name, "algorithm"), ModelSpec(0, len(data.classes), len(data.sources)))
+    ALGORITHMS[register(settings.algorithm, settings.step)].check(settings, data)

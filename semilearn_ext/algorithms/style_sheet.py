@@ -12,7 +12,8 @@ from matplotlib import pyplot as plt
 from torch import Tensor
 
 from semilearn_ext.algorithms.style_view import StyleView
-from semilearn_ext.data import catalog, views
+from semilearn_ext.data import views
+from semilearn_ext.data.experiment import load_images, view_spec
 from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.domains import domains_of
@@ -22,11 +23,10 @@ SIDE_INCHES = 1.5
 
 def draw(settings: Settings, alpha: float, out: Path) -> None:
     """Rows are contents, columns styles, an image of another class for each domain; a cell is one in the other."""
-    benchmark = catalog.get_benchmark(settings)
-    spec = views.ViewSpec(settings.img_size, mean=benchmark.mean, std=benchmark.std)
+    spec = view_spec(settings)
     style = StyleView(load_style_transfer(settings.adain_dir), spec, alpha, torch.device("cpu"))
     domains = list(domains_of(settings))
-    loaded = benchmark.load(settings)
+    loaded = load_images(settings)
     chosen = [
         next(p for p, item in enumerate(loaded.items) if (item.domain, item.label) == (domain, k % len(loaded.classes)))
         for k, domain in enumerate(domains)

@@ -15,7 +15,7 @@ from semilearn_ext.nets.adain import StyleTransfer
 
 
 class StyleView:
-    """Makes style views in batches, without gradient, in the device's fast precision, at the training resolution."""
+    """Computes style views in batches, without gradient, in the device's fast precision, at the training resolution."""
 
     def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, device: torch.device) -> None:
         # A copy, because the published networks are loaded once and stay as they are.
@@ -36,14 +36,17 @@ class StyleView:
         return (pictures.float() - self.mean) / self.std
 
 
-def draw_partners(images: int, domains: int, key: Sequence[int]) -> Tensor:
-    """(N,): for each of N images, domain after domain, the place of one from another domain.
+def draw_partners(domain: Tensor, key: Sequence[int]) -> Tensor:
+    """(N,): for images of the domains (N,), the row of the image whose style each one takes.
 
-    The other domain is drawn once for every domain, its images in random order. Draws depend on ``key`` alone, so every
-    method built on StyleMatch sees the same styles with the same seed.
+    As released: for every domain one other is drawn, and image i takes the style of image i there. Draws depend on
+    ``key`` alone, so every method built on StyleMatch sees the same styles with the same seed.
     """
     rng = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
-    each = images // domains
-    other = (torch.arange(domains) + torch.randint(1, domains, (domains,), generator=rng)) % domains
-    order = torch.stack([torch.randperm(each, generator=rng) for _ in range(domains)])
-    return (other[:, None] * each + order).flatten()
+    rows = [(domain == number).nonzero()[:, 0] for number in domain.unique().tolist()]
+    count = len(rows)
+    others = (torch.arange(count) + torch.randint(1, max(count, 2), (count,), generator=rng)) % count
+    partners = torch.empty_like(domain)
+    for own, other in zip(rows, others.tolist(), strict=True):
+        partners[own] = rows[other][torch.arange(len(own)) % len(rows[other])]
+    return partners

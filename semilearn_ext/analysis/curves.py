@@ -1,4 +1,4 @@
-"""Accuracy on all unlabelled source images by epoch: a line a method, mean and spread over seeds. No torch."""
+"""A metric over epochs: one line per method, mean and standard deviation over seeds. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,122 +10,114 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from semilearn_ext.analysis import style
-from semilearn_ext.analysis.finished import FinishedRun, check_comparable
+from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, check_one_experiment_per_method
 from semilearn_ext.errors import UserError
-from semilearn_ext.report.names import method_title
-from semilearn_ext.settings.domains import DOMAINS
+from semilearn_ext.report.aggregate import incomplete_seeds, on_common_epochs, over_seeds, seed_means
+from semilearn_ext.report.methods import dataset_title, domains_of, labels_title
+from semilearn_ext.report.metrics import NOT_METRICS, Metric
+from semilearn_ext.runs.result import scalars
 
 MEAN = "mean"
-_ACCURACY = "unlabeled/top1"
+DEFAULT_METRIC = "unlabeled/top1"
+_METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
 
 
-def points(runs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """A row a run and evaluation: method, target, seed, epoch, accuracy in percent."""
-    return pd.DataFrame(
-        {
+def read_points(runs: Sequence[FinishedRun], metric: Metric) -> pd.DataFrame:
+    """One row per run and evaluation that measured ``metric``: dataset, method, target, seed, epoch and value."""
+    recorded: dict[str, None] = {}
+    rows = []
+    for run in runs:
+        about = {
+            "dataset": run.settings.dataset,
             "method": run.method,
             "target": run.settings.target_domain,
             "seed": run.settings.seed,
-            "epoch": record["epoch"],
-            "accuracy": 100 * record[_ACCURACY],
         }
-        for run in runs
-        for record in run.folder.read_metrics()
-    )
+        for record in run.folder.read_metrics():
+            values = scalars(record)
+            recorded |= dict.fromkeys(values)
+            if metric.name in values:
+                rows.append({**about, "epoch": record["epoch"], "value": metric.factor * values[metric.name]})
+    if not rows:
+        names = ", ".join(sorted(set(recorded) - set(NOT_METRICS)))
+        raise UserError(f"--metric: no run recorded {metric.name!r} (recorded: {names})")
+    return pd.DataFrame(rows)
 
 
-def with_mean(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """``frame`` with the mean over targets as one more target, and what was left out of it.
+def average(points: pd.DataFrame, targets: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Mean, standard deviation (ddof 1) and number of seeds per method, target and epoch, and over all ``targets``.
 
-    A seed counts in the mean when it has every target that the method, or any other, was run on.
+    The mean over targets is over complete seeds only. Also returns one line per method whose other seeds are left out.
     """
-    targets = set(frame["target"])
-    whole, left_out = [], []
-    for (method, seed), rows in frame.groupby(["method", "seed"], sort=False):
-        missing = targets - set(rows["target"])
-        if missing:
-            left_out.append(f"{method}, seed {seed}: not in the mean, without {', '.join(sorted(missing))}")
-        else:
-            mean = rows.groupby("epoch", as_index=False)["accuracy"].mean()
-            whole.append(mean.assign(method=method, seed=seed, target=MEAN))
-    return pd.concat([frame, *whole], ignore_index=True), left_out
+    points = on_common_epochs(points, _METHOD, ["value"])
+    by = [*_METHOD, "epoch"]
+    table = over_seeds(points, [*by, "target"])
+    if len(targets) == 1:
+        return table, []
+    wanted = dict.fromkeys(points["dataset"], targets)
+    means = over_seeds(seed_means(points, wanted, by), by).assign(target=MEAN)
+    left_out = [
+        f"{row.method.title}, seed {row.seed}: not in the mean, because there is no run on {', '.join(row.missing)}"
+        for row in incomplete_seeds(points, wanted, _METHOD).itertuples()
+    ]
+    return pd.concat([table, means], ignore_index=True), left_out
 
 
-def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean, standard deviation (n - 1; none for one seed) and number of seeds by method, target and epoch."""
-    keys = ["method", "target", "epoch"]
-    table = frame.groupby(keys, sort=False)["accuracy"].agg(["mean", "std", "count"]).reset_index()
-    return table.rename(columns={"count": "seeds"})
-
-
-def draw(table: pd.DataFrame, panels: Sequence[str]) -> Figure:
-    """A panel a target and one for their mean; lines are means, bands one standard deviation on either side."""
+def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
+    """One panel per target and one for their mean. Lines: means. Bands: one standard deviation to each side."""
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     width = style.TWO_COLUMNS if columns > 1 else style.ONE_COLUMN
     figure = Figure(figsize=(width, 1.75 * rows + 0.3))
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    numbers = {method: number for number, method in enumerate(dict.fromkeys(table["method"]))}
     for axis, target in zip(axes, panels, strict=False):
-        for number, (method, line) in enumerate(table[table["target"] == target].groupby("method", sort=False)):
+        for method, line in table[table["target"] == target].groupby("method", sort=False):
+            number = numbers[method]
             colour, dash = style.COLOURS[number % len(style.COLOURS)], _DASHES[number % len(_DASHES)]
-            marker = "o" if len(line) == 1 else None  # a line through one evaluation would not be seen
-            axis.plot(line["epoch"], line["mean"], dash, color=colour, marker=marker, label=method_title(method))
-            spread = line["std"].fillna(0)
-            low, high = line["mean"] - spread, line["mean"] + spread
+            marker = "o" if len(line) == 1 else None  # a line through one point is invisible
+            axis.plot(line["epoch"], line["mean"], dash, color=colour, marker=marker, label=method.title)
+            deviation = line["std"].fillna(0)
+            low, high = line["mean"] - deviation, line["mean"] + deviation
             axis.fill_between(line["epoch"], low, high, color=colour, alpha=0.2, linewidth=0)
-        axis.set_title(target, fontweight="bold" if target == MEAN else None)
+        is_mean = target == MEAN
+        axis.set_title("mean over targets" if is_mean else f"target: {target}", fontweight="bold" if is_mean else None)
         axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=bool(table["epoch"].max() >= 2)))
-    for empty in axes[len(panels) :]:
-        empty.set_axis_off()
+    for unused in axes[len(panels) :]:
+        unused.set_axis_off()
     for axis in axes[max(len(panels) - columns, 0) : len(panels)]:
         axis.set_xlabel("epoch")
         axis.tick_params(labelbottom=True)
-    for axis in axes[::columns]:
-        axis.set_ylabel("accuracy (%)")
-    lines, names = axes[0].get_legend_handles_labels()
+    figure.supylabel(metric.axis, fontsize="medium")
+    drawn = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    by_title = {title: line for line, title in drawn}
+    titles = [method.title for method in numbers]
+    lines = [by_title[title] for title in titles]
     if len(axes) > len(panels):
-        axes[-1].legend(lines, names, loc="center")
+        axes[-1].legend(lines, titles, loc="center")
     else:
-        figure.legend(lines, names, loc="outside lower center", ncols=min(4, len(names)))
+        figure.legend(lines, titles, loc="outside lower center", ncols=min(4, len(titles)))
     return figure
 
 
-def main(runs: Sequence[FinishedRun], out: Path) -> str:
+def main(runs: Sequence[FinishedRun], out: Path, metric: Metric) -> str:
     check_comparable(runs, except_for=frozenset({"target domain", "seed"}))
-    _check_one_config_a_method(runs)
+    check_one_experiment_per_method(runs)
     settings = runs[0].settings
-    frame = points(runs)
-    order = DOMAINS.get(settings.dataset, ())
-    targets = sorted(set(frame["target"]), key=lambda name: (order.index(name) if name in order else 0, name))
-    left_out: list[str] = []
-    if len(targets) > 1:
-        frame, left_out = with_mean(frame)
-    table = over_seeds(frame)
-    has_mean = MEAN in set(table["target"])
-    panels = [*targets, MEAN] if has_mean else targets
-    name = f"curves_{settings.dataset}_{settings.labels_per_class}lpc"
+    points = read_points(runs, metric)
+    order = domains_of(settings.dataset)
+    targets = sorted(set(points["target"]), key=lambda name: (order.index(name) if name in order else 0, name))
+    table, left_out = average(points, targets)
+    panels = [*targets, MEAN] if MEAN in set(table["target"]) else targets
+    suffix = "" if metric.name == DEFAULT_METRIC else f"_{metric.name.replace('/', '_')}"
+    name = f"curves_{settings.dataset}_{settings.labels_per_class}lpc{suffix}"
     with style.look():
-        written = style.save(draw(table, panels), out, name)
+        written = style.save(draw(table, panels, metric), out, name)
+    table = table.assign(method=table["method"].map(lambda method: method.name)).rename(columns={"n": "seeds"})
+    table = table[["method", "target", "epoch", "mean", "std", "seeds"]]
     written.append(style.save_numbers(table, out, name))
     last = table[table["target"] == panels[-1]].groupby("method", sort=False).tail(1)
-    shown = last.to_string(index=False, float_format=lambda value: f"{value:.1f}")
-    title = f"accuracy on all unlabelled source images of {settings.dataset} in percent, last epoch"
-    return "\n".join([title, shown, *left_out, *(f"written: {path}" for path in written)])
-
-
-def _check_one_config_a_method(runs: Sequence[FinishedRun]) -> None:
-    """A line is the mean of runs that differ in seed and target alone, each there once."""
-    seen: dict[tuple[str, str, int], FinishedRun] = {}
-    configs: dict[str, FinishedRun] = {}
-    for run in runs:
-        first = configs.setdefault(run.method, run)
-        if first.result["config_hash"] != run.result["config_hash"]:
-            raise UserError(
-                f"{first.path} and {run.path}: both are called {run.method} but have other settings; "
-                f"give one of them a --variant"
-            )
-        key = (run.method, run.settings.target_domain, run.settings.seed)
-        if key in seen:
-            raise UserError(f"{seen[key].path} and {run.path}: the same run twice")
-        seen[key] = run
+    body = last.to_string(index=False, float_format=lambda value: f"{value:.{metric.decimals}f}")
+    setting = f"{dataset_title(settings.dataset)}, {labels_title(settings.labels_per_class)}"
+    return "\n".join([f"{metric.axis}, {setting}, last epoch", body, *left_out, *style.wrote(written)])

@@ -1,6 +1,6 @@
-"""Features and logits of a finished run's images, computed once and kept.
+"""Features and logits of the images of a finished run, computed once and cached.
 
-They are kept in ``cache_dir/features`` under a name made of the checkpoint's content and the images' names.
+The cache is in ``cache_dir/features``; the name of a file depends on the content of the checkpoint and on the images.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ import torch
 from tqdm import tqdm
 
 from semilearn_ext import __version__, files
-from semilearn_ext.analysis.rebuild import Rebuilt
+from semilearn_ext.analysis.load_model import LoadedModel
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.device import to_device
 
 
 class Features(NamedTuple):
-    """Of N plain images."""
+    """The output of the network for N images in the test view."""
 
     feat: np.ndarray
-    """(N, D) float32: what is classified."""
+    """(N, D) float32, the input of the classifier."""
     logits: np.ndarray
     """(N, C) float32."""
 
 
-def features(rebuilt: Rebuilt, positions: Sequence[int]) -> Features:
-    """Of the images at ``positions`` of the run's data, in that order; from the cache if they are in there."""
-    path = Path(rebuilt.data.settings.cache_dir).expanduser() / "features" / f"{_key(rebuilt, positions)}.npz"
+def features(loaded: LoadedModel, positions: Sequence[int]) -> Features:
+    """Those of the images at ``positions`` of the run's data, in this order, from the cache if they are in it."""
+    path = Path(loaded.data.settings.cache_dir).expanduser() / "features" / f"{_key(loaded, positions)}.npz"
     try:
-        with np.load(path) as kept:
-            return Features(kept["feat"], kept["logits"])
+        with np.load(path) as cached:
+            return Features(cached["feat"], cached["logits"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        made = compute(rebuilt, positions)
-        files.write_atomically(path, lambda file: np.savez(file, feat=made.feat, logits=made.logits))
-        return made
+        computed = compute(loaded, positions)
+        files.write_atomically(path, lambda file: np.savez(file, feat=computed.feat, logits=computed.logits))
+        return computed
 
 
 @torch.inference_mode()
-def compute(rebuilt: Rebuilt, positions: Sequence[int]) -> Features:
-    settings = rebuilt.data.settings
-    images = PlainImages(rebuilt.data, positions, settings.eval_batch_size)
+def compute(loaded: LoadedModel, positions: Sequence[int]) -> Features:
+    settings = loaded.data.settings
+    images = PlainImages(loaded.data, positions, settings.eval_batch_size, view="test")
     feat, logits = [], []
-    bar = tqdm(total=len(images), desc=f"features of {rebuilt.run.method}", unit="img", disable=None, leave=False)
+    bar = tqdm(total=len(images), desc=f"features of {loaded.run.method.title}", unit="img", disable=None, leave=False)
     with bar:
-        for _, x in images.share(rank=0, world=1):
-            out = rebuilt.net(to_device(x, rebuilt.device, settings.channels_last))
+        for _, x in images.share():
+            out = loaded.net(to_device(x, loaded.device, settings.channels_last))
             feat.append(out["feat"].float().cpu().numpy())
             logits.append(out["logits"].float().cpu().numpy())
             bar.update(len(x))
     return Features(np.concatenate(feat), np.concatenate(logits))
 
 
-def _key(rebuilt: Rebuilt, positions: Sequence[int]) -> str:
-    settings, items = rebuilt.data.settings, rebuilt.data.items
-    about = (__version__, settings.dataset, settings.img_size, settings.eval_with_ema)
+def _key(loaded: LoadedModel, positions: Sequence[int]) -> str:
+    settings, items = loaded.data.settings, loaded.data.items
+    about = (__version__, settings.dataset, settings.img_size, settings.test_view, settings.eval_with_ema)
     digest = hashlib.sha256("/".join(map(str, about)).encode())
-    digest.update(hashlib.sha256(rebuilt.run.checkpoint_file().read_bytes()).digest())
+    digest.update(hashlib.sha256(loaded.run.checkpoint_file().read_bytes()).digest())
     for position in positions:
         digest.update(f"{items[position].name}\n".encode())
     return digest.hexdigest()[:24]

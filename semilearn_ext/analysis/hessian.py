@@ -1,9 +1,9 @@
-"""The loss of a network as a function of its weights: its value anywhere, its Hessian times a vector, and the Hessian's
-largest eigenvalues.
+"""The loss of a network as a function of its weights: its value, products of its Hessian with a vector, and the largest
+eigenvalues of the Hessian.
 
-The Hessian itself is never made. A product is the gradient of (gradient · vector), summed over batches, so memory does
-not grow with the number of images; the eigenvalues come from such products by Lanczos' method (ARPACK, through scipy).
-The network is used through functions of its weights and is not changed.
+The Hessian itself is never computed. A product is the gradient of (gradient · vector), summed over batches, so memory
+does not grow with the number of images; the eigenvalues are computed from such products by Lanczos' method (ARPACK in
+scipy). The network is called as a function of its weights and is not changed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _LANCZOS_VECTORS = 12
 class Loss:
     """Mean cross-entropy of ``net(x)["logits"]`` over all batches, as a function of the weights it depends on.
 
-    Weights that the logits do not depend on (a plug-in's projectors, say) are left out. The net has to be in eval mode.
+    Weights that the logits do not depend on, such as the projectors of a plug-in, are left out. The network must be in
+    eval mode.
 
     Args:
-        batches: gives the same images (N, 3, H, W) and labels (N,) each time it is called.
-        dtype: the precision of everything that is computed.
+        batches: returns the same images (N, 3, H, W) and labels (N,) each time it is called.
+        dtype: the precision of all computations.
     """
 
     def __init__(self, net: nn.Module, batches: Batches, dtype: torch.dtype) -> None:
@@ -52,7 +53,7 @@ class Loss:
 
     @property
     def size(self) -> int:
-        """How many numbers the weights are."""
+        """The number of weights."""
         return sum(value.numel() for value in self.weights.values())
 
     def _part(self, weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class Loss:
         return F.cross_entropy(logits, y, reduction="sum") / self.count
 
     def split(self, flat: np.ndarray) -> dict[str, Tensor]:
-        """One number a weight, (size,), to tensors of the weights' shapes."""
+        """A vector (size,) with one entry per weight as tensors with the shapes of the weights."""
         tensors, start = {}, 0
         for name, like in self.weights.items():
             part = torch.from_numpy(flat[start : start + like.numel()])
@@ -70,14 +71,14 @@ class Loss:
 
     @torch.no_grad()
     def at(self, *steps: tuple[float, dict[str, Tensor]]) -> float:
-        """The loss where the weights are moved by the sum of ``length * direction``."""
+        """The loss after moving the weights by the sum of ``length * direction``."""
         weights = dict(self.weights)
         for length, direction in steps:
             weights = {name: torch.add(value, direction[name], alpha=length) for name, value in weights.items()}
         return sum(float(self._part(weights, x, y)) for x, y in self.batches())
 
     def hessian_times(self, flat: np.ndarray) -> np.ndarray:
-        """(size,) -> (size,), both float64 whatever the precision in between."""
+        """The Hessian times a vector, (size,) -> (size,), in float64 whatever the precision of the loss."""
         vector = list(self.split(np.asarray(flat, dtype=np.float64).ravel()).values())
         weights = {name: value.clone().requires_grad_() for name, value in self.weights.items()}
         variables = list(weights.values())
@@ -85,8 +86,8 @@ class Loss:
         for x, y in self.batches():
             gradients = torch.autograd.grad(self._part(weights, x, y), variables, create_graph=True)
             product = torch.autograd.grad(gradients, variables, vector, materialize_grads=True)
-            for sum_, part in zip(total, product, strict=True):
-                sum_ += part
+            for accumulated, part in zip(total, product, strict=True):
+                accumulated += part
         return torch.cat([part.reshape(-1) for part in total]).cpu().double().numpy()
 
 
@@ -96,20 +97,20 @@ class Eigenpairs(NamedTuple):
     values: np.ndarray
     """(K,)."""
     vectors: np.ndarray
-    """(K, size), unit length, the entry of largest magnitude positive."""
+    """(K, size), of unit length; the entry of largest magnitude is positive."""
     residuals: np.ndarray
-    """(K,) length of H v - value * v: an eigenvalue of H is at most so far from each value."""
+    """(K,) length of H v - value * v. Within this distance of each value there is an eigenvalue of H."""
     products: int
-    """How many products with the Hessian it took."""
+    """Number of products with the Hessian that were computed."""
 
 
 def largest_eigenpairs(
     times: Callable[[np.ndarray], np.ndarray], size: int, count: int, *, tolerance: float, seed: int = 0
 ) -> Eigenpairs:
-    """Of the symmetric (size, size) matrix that ``times`` multiplies a vector with.
+    """The ``count`` largest eigenvalues of the symmetric (size, size) matrix that ``times`` multiplies a vector by.
 
     Args:
-        tolerance: relative accuracy; 0: that of the machine.
+        tolerance: relative accuracy; 0: machine precision.
     """
     calls = 0
 
@@ -125,7 +126,7 @@ def largest_eigenpairs(
             operator, k=count, which="LA", v0=start, tol=tolerance, ncv=min(size, max(_LANCZOS_VECTORS, 2 * count + 1))
         )
     except ArpackNoConvergence as error:
-        raise UserError(f"the Hessian's eigenvalues did not converge after {calls} products: {error}") from None
+        raise UserError(f"the eigenvalues of the Hessian did not converge after {calls} products: {error}") from None
     order = np.argsort(values)[::-1]
     values, vectors = values[order], np.ascontiguousarray(columns[:, order].T)
     for vector in vectors:

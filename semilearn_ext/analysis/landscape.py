@@ -1,9 +1,10 @@
-"""The loss on source images around the weights that training ended with, along the Hessian's first two eigenvectors.
+"""The loss on source images around the final weights, along the first two eigenvectors of its Hessian.
 
-The loss is the mean cross-entropy, with true labels, of plain labelled and unlabelled source images. Batch norm keeps
-its running statistics. The eigenvectors are those of the two largest eigenvalues, of unit length over all weights that
-the logits depend on; a step along them has the same length for every method, so the surfaces can be compared. They are
-computed in float64 (float32 on MPS, which has no other, or where speed matters more), the grid in float32.
+The loss is the mean cross-entropy with true labels of labelled and unlabelled source images in the test view. Batch
+norm uses its running statistics. The eigenvectors belong to the two largest eigenvalues and have unit length over all
+weights that the logits depend on; a step along them has the same length for every method, so the surfaces can be
+compared. The eigenvectors are computed in float64 (in float32 on MPS, which has no float64, or with ``--float32``), the
+grid in float32.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from semilearn_ext.analysis import style
-from semilearn_ext.analysis.finished import FinishedRun, check_comparable, names_of
 from semilearn_ext.analysis.hessian import Eigenpairs, Loss, largest_eigenpairs
-from semilearn_ext.analysis.rebuild import Rebuilt, rebuild
+from semilearn_ext.analysis.load_model import LoadedModel, load_model
+from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, titles_of
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.device import to_device
 
@@ -36,21 +37,21 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Options:
-    """What ``analyse landscape`` can be told."""
+    """The options of ``analyse landscape``."""
 
     images: int
-    """Source images the loss is measured on; 0: all."""
+    """Number of source images that the loss is computed on; 0: all."""
     points: int
-    """Grid points along each direction, an odd number, so that the middle one is the trained network."""
+    """Grid points along each direction; odd, so that the middle point is the trained network."""
     span: float
-    """Length of the longest step along each direction, to either side; 0: see ``automatic_span``."""
+    """Length of the longest step along each direction, to each side; 0: see ``automatic_span``."""
     float32: bool = False
-    """Compute the eigenvectors in single precision: about four times as fast on a CPU."""
+    """Compute the eigenvectors in single precision, about four times as fast on a CPU."""
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """One run's loss around its weights."""
+    """The loss of one run around its weights."""
 
     name: str
     steps: np.ndarray
@@ -61,23 +62,23 @@ class Landscape:
     images: int
 
 
-def source_positions(rebuilt: Rebuilt, limit: int) -> list[int]:
-    """Labelled and unlabelled source images: all (0), or ``limit`` of them.
+def source_positions(loaded: LoadedModel, limit: int) -> list[int]:
+    """Positions of all labelled and unlabelled source images, or of ``limit`` of them if it is not 0.
 
-    Every so-many-th image is taken. A split lists its images by domain and class, so that each has its share: the loss
-    of so few images would else depend much on which they are.
+    Images are taken at regular intervals. A split lists its images by domain and class, so all of these are represented
+    in proportion; otherwise the loss on so few images would depend strongly on the choice.
     """
-    split = rebuilt.data.split
+    split = loaded.data.split
     positions = [*split.labelled, *split.unlabelled]
     if not limit or limit >= len(positions):
         return positions
     return [positions[(2 * k + 1) * len(positions) // (2 * limit)] for k in range(limit)]
 
 
-def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
-    """The two largest eigenvalues of the loss's Hessian, with their eigenvectors."""
-    single = options.float32 or rebuilt.device.type == "mps"
-    loss = source_loss(rebuilt, options, torch.float32 if single else torch.float64)
+def curvature(loaded: LoadedModel, name: str, options: Options) -> Eigenpairs:
+    """The two largest eigenvalues of the Hessian of the loss, with their eigenvectors."""
+    single = options.float32 or loaded.device.type == "mps"
+    loss = source_loss(loaded, options, torch.float32 if single else torch.float64)
     bar = tqdm(desc=f"{name}: Hessian products", unit="", disable=None, leave=False)
 
     def times(vector: np.ndarray) -> np.ndarray:
@@ -88,27 +89,27 @@ def curvature(rebuilt: Rebuilt, name: str, options: Options) -> Eigenpairs:
         return largest_eigenpairs(times, loss.size, 2, tolerance=TOLERANCE)
 
 
-def source_loss(rebuilt: Rebuilt, options: Options, dtype: torch.dtype) -> Loss:
-    images = PlainImages(rebuilt.data, source_positions(rebuilt, options.images), _BATCH)
+def source_loss(loaded: LoadedModel, options: Options, dtype: torch.dtype) -> Loss:
+    images = PlainImages(loaded.data, source_positions(loaded, options.images), _BATCH, view="test")
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for part, x in images.share(rank=0, world=1):
-            on_device = to_device(x, rebuilt.device, rebuilt.data.settings.channels_last)
-            yield on_device, images.labels[part].to(rebuilt.device)
+        for part, x in images.share():
+            on_device = to_device(x, loaded.device, loaded.data.settings.channels_last)
+            yield on_device, images.labels[part].to(loaded.device)
 
-    return Loss(rebuilt.net, batches, dtype)
+    return Loss(loaded.net, batches, dtype)
 
 
 def automatic_span(eigen: Sequence[Eigenpairs]) -> float:
-    """Where the loss of the sharpest method would have risen by RISE if it were a parabola, to one digit."""
-    span = math.sqrt(2 * RISE / max(one.values[0] for one in eigen))
+    """The step that raises the loss of the sharpest method by RISE if it is a parabola, rounded to one digit."""
+    span = math.sqrt(2 * RISE / max(pairs.values[0] for pairs in eigen))
     digit = 10 ** math.floor(math.log10(span))
     return round(span / digit) * digit
 
 
-def measure(rebuilt: Rebuilt, name: str, eigen: Eigenpairs, span: float, options: Options) -> Landscape:
+def measure(loaded: LoadedModel, name: str, eigen: Eigenpairs, span: float, options: Options) -> Landscape:
     """The loss on the grid that the eigenvectors span."""
-    loss = source_loss(rebuilt, options, torch.float32)
+    loss = source_loss(loaded, options, torch.float32)
     steps = np.linspace(-span, span, options.points)
     return Landscape(name, steps, _grid(loss, eigen, steps, name), eigen, loss.count)
 
@@ -125,62 +126,68 @@ def _grid(loss: Loss, eigen: Eigenpairs, steps: np.ndarray, name: str) -> np.nda
 
 
 def draw(landscapes: Sequence[Landscape]) -> Figure:
-    """A column a method: the surface, and its contours below. One scale for all."""
+    """One column per method: the surface, with its contours below. All share one scale."""
     columns = len(landscapes)
-    levels = MaxNLocator(14).tick_values(*(pick([pick(one.loss) for one in landscapes]) for pick in (np.min, np.max)))
+    levels = MaxNLocator(14).tick_values(
+        *(pick([pick(landscape.loss) for landscape in landscapes]) for pick in (np.min, np.max))
+    )
     scale = Normalize(levels[0], levels[-1])
     figure = Figure(figsize=(style.TWO_COLUMNS if columns > 1 else style.ONE_COLUMN, 4.8))
     grid = figure.add_gridspec(2, columns, height_ratios=(1.2, 1))
     flat = []
-    for column, one in enumerate(landscapes):
-        first, second = np.meshgrid(one.steps, one.steps, indexing="ij")
-        ticks = (one.steps[0], 0, one.steps[-1])
-        surface = figure.add_subplot(grid[0, column], projection="3d", title=one.name)
-        surface.plot_surface(first, second, one.loss, cmap=style.SURFACE, norm=scale, rcount=99, ccount=99, linewidth=0)
+    for column, landscape in enumerate(landscapes):
+        first, second = np.meshgrid(landscape.steps, landscape.steps, indexing="ij")
+        ticks = (landscape.steps[0], 0, landscape.steps[-1])
+        surface = figure.add_subplot(grid[0, column], projection="3d", title=landscape.name)
+        surface.plot_surface(
+            first, second, landscape.loss, cmap=style.SURFACE, norm=scale, rcount=99, ccount=99, linewidth=0
+        )
         surface.set_zlim(scale.vmin, scale.vmax)
         surface.set_box_aspect((1, 1, 0.8), zoom=0.95)
         surface.tick_params(pad=-2)
         contours = figure.add_subplot(grid[1, column], aspect="equal")
-        filled = contours.contourf(first, second, one.loss, levels, cmap=style.SURFACE, norm=scale)
-        contours.contour(first, second, one.loss, levels, colors="white", linewidths=0.3)
+        filled = contours.contourf(first, second, landscape.loss, levels, cmap=style.SURFACE, norm=scale)
+        contours.contour(first, second, landscape.loss, levels, colors="white", linewidths=0.3)
         contours.plot(0, 0, "+", color="white", ms=5)
-        contours.set_title(", ".join(rf"$\lambda_{k}$ = {_shown(v)}" for k, v in enumerate(one.eigen.values, start=1)))
+        contours.set_title(
+            ", ".join(rf"$\lambda_{k}$ = {_format(v)}" for k, v in enumerate(landscape.eigen.values, start=1))
+        )
         contours.grid(visible=False)
         for axis in (surface, contours):
             axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", xticks=ticks, yticks=ticks)
         for axis in (surface.xaxis, surface.yaxis):
             axis.labelpad = -7
         flat.append(contours)
-    figure.colorbar(filled, ax=flat, label="source loss")
+    figure.colorbar(filled, ax=flat, label="loss on source images")
     return figure
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
 def grid_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
-    """A row a method and grid point."""
+    """One row per method and grid point."""
     frames = []
-    for one in landscapes:
-        first, second = np.meshgrid(one.steps, one.steps, indexing="ij")
-        columns = {"epsilon1": first.ravel(), "epsilon2": second.ravel(), "loss": one.loss.ravel()}
-        frames.append(pd.DataFrame({"method": one.name, **columns}))
+    for landscape in landscapes:
+        first, second = np.meshgrid(landscape.steps, landscape.steps, indexing="ij")
+        columns = {"epsilon1": first.ravel(), "epsilon2": second.ravel(), "loss": landscape.loss.ravel()}
+        frames.append(pd.DataFrame({"method": landscape.name, **columns}))
     return pd.concat(frames, ignore_index=True)
 
 
 def eigenvalue_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
     rows = []
-    for one in landscapes:
-        middle = len(one.steps) // 2
+    for landscape in landscapes:
+        middle = len(landscape.steps) // 2
         rows.append(
             {
-                "method": one.name,
-                "loss": one.loss[middle, middle],
-                **{f"lambda{k}": value for k, value in enumerate(one.eigen.values, start=1)},
-                **{f"residual{k}": value for k, value in enumerate(one.eigen.residuals, start=1)},
-                "images": one.images,
-                "products": one.eigen.products,
+                "method": landscape.name,
+                "loss": landscape.loss[middle, middle],
+                **{f"lambda{k}": value for k, value in enumerate(landscape.eigen.values, start=1)},
+                **{f"residual{k}": value for k, value in enumerate(landscape.eigen.residuals, start=1)},
+                "images": landscape.images,
+                "products": landscape.eigen.products,
             }
         )
     return pd.DataFrame(rows)
@@ -188,10 +195,12 @@ def eigenvalue_table(landscapes: Sequence[Landscape]) -> pd.DataFrame:
 
 def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, data_dir: Path | None) -> str:
     check_comparable(runs)
-    named = [(rebuild(run, device, data_dir), name) for run, name in zip(runs, names_of(runs), strict=True)]
-    eigen = [curvature(rebuilt, name, options) for rebuilt, name in named]
+    named = [(load_model(run, device, data_dir), name) for run, name in zip(runs, titles_of(runs), strict=True)]
+    eigen = [curvature(loaded, name, options) for loaded, name in named]
     span = options.span or automatic_span(eigen)
-    landscapes = [measure(*one, pairs, span, options) for one, pairs in zip(named, eigen, strict=True)]
+    landscapes = [
+        measure(loaded, name, pairs, span, options) for (loaded, name), pairs in zip(named, eigen, strict=True)
+    ]
     settings = runs[0].settings
     stem = f"landscape_{settings.dataset}_{settings.target_domain}"
     with style.look():
@@ -199,5 +208,5 @@ def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, 
     table = eigenvalue_table(landscapes)
     written.append(style.save_numbers(grid_table(landscapes), out, stem))
     written.append(style.save_numbers(table, out, f"{stem}_eigenvalues"))
-    title = f"source loss on {landscapes[0].images} images and the Hessian's largest eigenvalues"
-    return "\n".join([title, table.to_string(index=False), *(f"written: {path}" for path in written)])
+    title = f"loss on {landscapes[0].images} source images, and the largest eigenvalues of its Hessian"
+    return "\n".join([title, table.to_string(index=False), *style.wrote(written)])

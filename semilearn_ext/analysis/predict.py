@@ -1,6 +1,6 @@
-"""A finished run's predictions for anybody's images: ``Predictor.load(run)(images)``.
+"""Classify any images with a finished run: ``Predictor.load(run)(images)``.
 
-Images are decoded as in training and seen plain, without augmentation. The run's own data need not be there.
+Images are preprocessed as in the run's own evaluations (``test_view``). The data of the run are not needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
@@ -19,60 +18,59 @@ from torch import Tensor
 from tqdm import tqdm
 
 from semilearn_ext.analysis.features import features
-from semilearn_ext.analysis.finished import open_run
-from semilearn_ext.analysis.rebuild import Rebuilt, rebuild, rebuild_without_images
+from semilearn_ext.analysis.load_model import LoadedModel, load_model, load_model_without_images
+from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.data import views
-from semilearn_ext.data.decode import BadImage, decode, read, to_rgb
-from semilearn_ext.data.trees import IMAGE_ENDINGS
-from semilearn_ext.engine.confidence import ReadOnlyView, would_keep
+from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels, to_rgb
+from semilearn_ext.data.layouts import IMAGE_ENDINGS
 from semilearn_ext.engine.device import to_device
 from semilearn_ext.errors import UserError
-from semilearn_ext.settings.methods import parse_name
+from semilearn_ext.plugins.confidence import ReadOnlyView, confidence_mask
 
 COLUMNS = ("image", "class", "probability", "confident", "problem")
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Classifies images by a finished run's network.
+    """Classifies images with the network of a finished run.
 
     Attributes:
-        classes: their names, in the order of the logits.
-        no_confidence: why the run's method cannot say whether it is confident, or an empty string.
+        classes: names of the classes, in the order of the logits.
+        no_confidence: why the method of the run cannot tell whether it is confident; empty if it can.
     """
 
-    rebuilt: Rebuilt
+    loaded: LoadedModel
     labelled_logits: Tensor
     no_confidence: str = ""
 
     @classmethod
     def load(cls, run: str | Path, device: str = "auto") -> Predictor:
-        """``run`` is the folder of a finished run."""
-        rebuilt = rebuild_without_images(open_run(Path(run)), device)
-        settings = rebuilt.data.settings
-        if "MaskingHook" not in rebuilt.algorithm.hooks_dict:
-            return cls(rebuilt, torch.empty(0), f"{settings.algorithm} parts no confident from unconfident images")
-        if parse_name(settings.algorithm, "algorithm").base == "adamatch":
-            return cls._with_labelled_images(rebuilt, device)
-        return cls(rebuilt, torch.zeros(1, len(rebuilt.data.classes), device=rebuilt.device))
+        """Load the finished run in the folder ``run``."""
+        loaded = load_model_without_images(load_run(Path(run)), device)
+        settings = loaded.data.settings
+        if "MaskingHook" not in loaded.algorithm.hooks_dict:
+            return cls(loaded, torch.empty(0), f"{settings.algorithm} has no confidence threshold")
+        if settings.base == "adamatch":
+            return cls._with_labelled_images(loaded, device)
+        return cls(loaded, torch.zeros(1, len(loaded.data.classes), device=loaded.device))
 
     @classmethod
-    def _with_labelled_images(cls, rebuilt: Rebuilt, device: str) -> Predictor:
-        """AdaMatch's threshold is relative to its confidence on labelled images, so they have to be there."""
+    def _with_labelled_images(cls, loaded: LoadedModel, device: str) -> Predictor:
+        """AdaMatch's threshold is relative to its confidence on labelled images, so it needs these images."""
         try:
-            whole = rebuild(rebuilt.run, device)
+            with_images = load_model(loaded.run, device)
         except UserError as error:
-            return cls(rebuilt, torch.empty(0), f"its threshold depends on its labelled images ({error})")
-        logits = features(whole, whole.data.split.labelled).logits
-        return cls(rebuilt, torch.from_numpy(logits).to(rebuilt.device))
+            return cls(loaded, torch.empty(0), f"the threshold depends on the labelled images of the run ({error})")
+        logits = features(with_images, with_images.data.split.labelled).logits
+        return cls(loaded, torch.from_numpy(logits).to(loaded.device))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.rebuilt.data.classes
+        return self.loaded.data.classes
 
     def __call__(self, images: Sequence[str | Path | Image.Image] | Tensor) -> pd.DataFrame:
-        """A row an image: its path or number, class, probability, whether the method would have called it confident
-        (None where it cannot say), and what is wrong with it.
+        """One row per image: its path or number, the predicted class and its probability, whether the method is
+        confident of it (None where it cannot tell), and the problem if the image cannot be read.
 
         Args:
             images: paths, PIL images, or uint8 (N, 3, H, W).
@@ -90,13 +88,13 @@ class Predictor:
 
     @property
     def _batch_size(self) -> int:
-        # FlexMatch looks up what it remembers of as many unlabelled images as there are in a batch.
-        return min(self.rebuilt.data.settings.eval_batch_size, len(self.rebuilt.data.split.unlabelled))
+        # FlexMatch looks up the state of as many unlabelled images as there are in a batch.
+        return min(self.loaded.data.settings.eval_batch_size, len(self.loaded.data.split.unlabelled))
 
     def _batch(self, images: Any, first: int) -> list[dict[str, Any]]:
         decoded = list(self._pixels(images))
-        whole = [pixels for pixels in decoded if not isinstance(pixels, str)]
-        answers = self._classify(torch.stack(whole)) if whole else iter(())
+        readable = [pixels for pixels in decoded if not isinstance(pixels, str)]
+        answers = self._classify(torch.stack(readable)) if readable else iter(())
         rows = []
         for number, (image, pixels) in enumerate(zip(images, decoded, strict=True), start=first):
             row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -108,60 +106,61 @@ class Predictor:
         return rows
 
     def _pixels(self, images: Any) -> Iterator[Tensor | str]:
-        """uint8 (3, size, size), or what is wrong with the image; a tensor's images as they are."""
-        size = self.rebuilt.data.settings.img_size
+        """The test view, uint8 (3, size, size), or the reason why the image cannot be read."""
+        settings = self.loaded.data.settings
+        resize = center_crop if settings.test_view == "center" else squash
         for image in images:
             try:
-                if isinstance(image, Tensor):
-                    yield image
-                elif isinstance(image, Image.Image):
-                    picture = to_rgb(image).resize((size, size), Image.Resampling.BILINEAR)
-                    yield torch.from_numpy(np.array(picture).transpose(2, 0, 1))
-                else:
-                    yield torch.from_numpy(decode(read(Path(image)), size).copy())
+                yield torch.from_numpy(to_pixels(resize(_open(image), settings.img_size)))
             except BadImage as error:
                 yield str(error)
 
     @torch.inference_mode()
     def _classify(self, pixels: Tensor) -> Iterator[tuple[str, float, bool | None]]:
-        data = self.rebuilt.data
-        x = to_device(views.plain(pixels, data.view), self.rebuilt.device, data.settings.channels_last)
-        logits = self.rebuilt.net(x)["logits"].float()
+        data = self.loaded.data
+        x = to_device(views.plain(pixels, data.view), self.loaded.device, data.settings.channels_last)
+        logits = self.loaded.net(x)["logits"].float()
         probability, number = logits.softmax(1).max(1)
         confident = [None] * len(logits) if self.no_confidence else (self._weights(logits) >= 1).tolist()
         names = [self.classes[k] for k in number.tolist()]
         return iter(zip(names, probability.tolist(), confident, strict=True))
 
     def _weights(self, logits: Tensor) -> Tensor:
-        hooks = self.rebuilt.algorithm.hooks_dict
+        hooks = self.loaded.algorithm.hooks_dict
         frozen = {name: _frozen(hooks[name]) for name in ("MaskingHook", "DistAlignHook") if name in hooks}
-        weight = would_keep(ReadOnlyView(self.rebuilt.algorithm, hooks_dict=frozen), logits, self.labelled_logits)
+        weight = confidence_mask(ReadOnlyView(self.loaded.algorithm, hooks_dict=frozen), logits, self.labelled_logits)
         assert weight is not None
         return weight
 
 
+def _open(image: str | Path | Image.Image | Tensor) -> Image.Image:
+    if isinstance(image, Tensor):
+        return Image.fromarray(image.permute(1, 2, 0).contiguous().cpu().numpy())
+    return to_rgb(image) if isinstance(image, Image.Image) else decode(read(Path(image)))
+
+
 def _frozen(hook: Any) -> Any:
-    """A copy that keeps what it learnt from training: no image's answer depends on the others beside it."""
+    """A copy that is not updated, so that the answer for an image does not depend on the others in its batch."""
     hook = copy.copy(hook)
-    hook.update = hook.update_p = _nothing
+    hook.update = hook.update_p = _no_update
     return hook
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """Instead of a hook's update."""
+def _no_update(*_: Any, **__: Any) -> None:
+    """Replaces the update of a hook."""
 
 
 def image_files(paths: Iterable[Path]) -> list[Path]:
-    """The files in ``paths`` as they are, and every image below the folders in it, by name."""
-    found: list[Path] = []
+    """The files among ``paths``, and all images in and below the folders among them, ordered by name."""
+    images: list[Path] = []
     for path in paths:
         if path.is_dir():
             below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_ENDINGS and p.is_file())
             if not below:
-                raise UserError(f"{path}: no images in there ({', '.join(IMAGE_ENDINGS)})")
-            found += below
+                raise UserError(f"{path}: contains no images ({', '.join(IMAGE_ENDINGS)})")
+            images += below
         elif path.exists():
-            found.append(path)
+            images.append(path)
         else:
             raise UserError(f"{path}: no such file or folder")
-    return found
+    return images

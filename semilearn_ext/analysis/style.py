@@ -1,7 +1,7 @@
-"""How every figure looks, and how it is written: PNG and PDF, with the numbers behind it as CSV.
+"""The style of all figures, and how they are saved: as PNG and PDF, with the numbers as CSV.
 
-Widths are those of a two-column paper, letters at least 7 points high at that width. Colours are those of Okabe and
-Ito, and matplotlib's cividis for surfaces: both can be told apart with any kind of colour vision.
+Widths are those of a two-column paper, and text is at least 7 points high at that width. Colours are those of Okabe and
+Ito, and matplotlib's cividis for surfaces, which can be distinguished with any kind of colour vision.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _LOOK: dict[str, Any] = {
 
 @contextmanager
 def look() -> Iterator[None]:
-    """The look of all figures that are made, drawn and saved within."""
+    """Apply the style to all figures that are created, drawn and saved inside the ``with`` block."""
     with matplotlib.rc_context(_LOOK):
         yield
 
 
 def colour_and_marker(number: int) -> tuple[str, str]:
-    """A different pair for each of the first 70 numbers; neighbours differ in both."""
+    """A different pair for each of the first 70 numbers; consecutive pairs differ in both."""
     return CLASS_COLOURS[number % len(CLASS_COLOURS)], MARKERS[number % len(MARKERS)]
 
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
-    """``out/name.png`` and ``out/name.pdf``, the same bytes for the same figure."""
+    """Write ``out/name.png`` and ``out/name.pdf``, with the same bytes for the same figure."""
     written = []
     for ending, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
         buffer = io.BytesIO()
@@ -80,6 +80,12 @@ def _copy(buffer: io.BytesIO, file: IO[bytes]) -> None:
 
 
 def save_numbers(frame: pd.DataFrame, out: Path, name: str) -> Path:
+    """Write ``out/name.csv``."""
     path = out / f"{name}.csv"
     files.write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
     return path
+
+
+def wrote(paths: list[Path]) -> list[str]:
+    """One line per file, for the end of a command's output."""
+    return [f"Wrote {path}" for path in paths]

@@ -1,11 +1,11 @@
-"""t-SNE of the features of labelled source, unlabelled source and target images, one embedding a method.
+"""t-SNE of the features of labelled source, unlabelled source and target images, one embedding per method.
 
-A row a method; three columns coloured by class, and a fourth with all images coloured by set. The numbers under the
-panels are computed on the features themselves, for distances in an embedding mean little: the silhouette of the classes
+One row per method; three columns coloured by class, and a fourth with all images coloured by set. The numbers below the
+panels are computed on the features, because distances in an embedding mean little: the silhouette of the classes
 (-1 to 1; Rousseeuw, 1987), and the squared maximum mean discrepancy between source and target (Gretton et al., 2012;
-unbiased, Gaussian kernel, its squared width the median squared distance): about 0 for two samples of one distribution,
-and less than 2 whatever the scale of the features. A classifier's error (the proxy A-distance) would not do: in so many
-dimensions it tells any two domains apart.
+unbiased, with a Gaussian kernel whose squared width is the median squared distance), which is about 0 for two samples
+of one distribution and less than 2 whatever the scale of the features. The error of a classifier (proxy A-distance) is
+not used: in so many dimensions it can distinguish any two domains.
 """
 
 from __future__ import annotations
@@ -25,45 +25,46 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.features import features
-from semilearn_ext.analysis.finished import FinishedRun, check_comparable, names_of
-from semilearn_ext.analysis.rebuild import Rebuilt, rebuild
+from semilearn_ext.analysis.load_model import LoadedModel, load_model
+from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, titles_of
 
 SETS = {"labelled source": style.RED, "unlabelled source": style.BLUE, "target": style.GREY}
 COMPONENTS = 50
 PERPLEXITY = 30.0
-CLASSES_NAMED = 24
+MAX_CLASSES_IN_LEGEND = 24
 LEGEND_LETTERS = 80
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``analyse tsne`` can be told."""
+    """The options of ``analyse tsne``."""
 
     limit: int
-    """Most images of a set; more are thinned out evenly by class."""
+    """Maximum number of images per set; of a larger set, equally many images of each class are used."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """One run's images: N of them, in the order of the sets."""
+class Embedding:
+    """The N images of one run, in the order of the sets."""
 
-    name: str
+    title: str
     classes: tuple[str, ...]
-    image: list[str]
-    part: np.ndarray
-    """(N,) number of the set."""
-    label: np.ndarray
+    images: list[str]
+    set_numbers: np.ndarray
     """(N,)."""
-    place: np.ndarray
+    labels: np.ndarray
+    """(N,)."""
+    points: np.ndarray
     """(N, 2)."""
     silhouettes: list[float]
-    """By set."""
+    """One per set."""
     gap: float
+    """Squared maximum mean discrepancy between source and target."""
 
 
 def evenly_by_class(labels: np.ndarray, limit: int, seed: int) -> np.ndarray:
-    """Positions of at most ``limit`` images: as many of each class, or all that there are of a small one."""
+    """Positions of at most ``limit`` images: equally many of each class, or all images of a small class."""
     if len(labels) <= limit:
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
@@ -76,13 +77,13 @@ def evenly_by_class(labels: np.ndarray, limit: int, seed: int) -> np.ndarray:
 
 
 def embed(feat: np.ndarray, seed: int) -> np.ndarray:
-    """(N, D) -> (N, 2): PCA to at most 50 components, then t-SNE. One thread: the same every time."""
+    """(N, D) -> (N, 2): PCA to at most 50 components, then t-SNE, in one thread so that it is reproducible."""
     components = min(COMPONENTS, *feat.shape)
     reduced = PCA(components, svd_solver="full").fit_transform(feat)
     perplexity = min(PERPLEXITY, (len(feat) - 1) / 3)
     with threadpool_limits(1):
-        place: np.ndarray = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(reduced)
-    return place
+        points: np.ndarray = TSNE(init="pca", perplexity=perplexity, random_state=seed).fit_transform(reduced)
+    return points
 
 
 def domain_gap(source: np.ndarray, target: np.ndarray) -> float:
@@ -97,54 +98,55 @@ def domain_gap(source: np.ndarray, target: np.ndarray) -> float:
     return float(within_source + within_target - 2 * kernel[:count, count:].mean())
 
 
-def measure(rebuilt: Rebuilt, name: str, options: Options) -> Embedded:
-    data = rebuilt.data
+def measure(loaded: LoadedModel, title: str, options: Options) -> Embedding:
+    data = loaded.data
     chosen = []
-    for positions in (data.split.labelled, data.split.unlabelled, data.split.target):
-        array = np.asarray(positions)
+    for part in (data.split.labelled, data.split.unlabelled, data.split.target):
+        array = np.asarray(part)
         chosen.append(array[evenly_by_class(data.labels.numpy()[array], options.limit, options.seed)])
-    at = np.concatenate(chosen)
-    feat = features(rebuilt, at.tolist()).feat
-    part, label = np.repeat(np.arange(3), [len(one) for one in chosen]), data.labels.numpy()[at]
-    return Embedded(
-        name=name,
+    positions = np.concatenate(chosen)
+    feat = features(loaded, positions.tolist()).feat
+    set_numbers = np.repeat(np.arange(3), [len(array) for array in chosen])
+    labels = data.labels.numpy()[positions]
+    return Embedding(
+        title=title,
         classes=data.classes,
-        image=[data.items[position].name for position in at],
-        part=part,
-        label=label,
-        place=embed(feat, options.seed),
-        silhouettes=[float(silhouette_score(feat[part == k], label[part == k])) for k in range(3)],
-        gap=domain_gap(feat[part < 2], feat[part == 2]),
+        images=[data.items[position].name for position in positions],
+        set_numbers=set_numbers,
+        labels=labels,
+        points=embed(feat, options.seed),
+        silhouettes=[float(silhouette_score(feat[set_numbers == k], labels[set_numbers == k])) for k in range(3)],
+        gap=domain_gap(feat[set_numbers < 2], feat[set_numbers == 2]),
     )
 
 
-def draw(embedded: Sequence[Embedded]) -> Figure:
-    classes = embedded[0].classes
+def draw(embeddings: Sequence[Embedding]) -> Figure:
     columns = [*SETS, "all"]
-    figure = Figure(figsize=(style.TWO_COLUMNS, 1.8 * len(embedded) + 0.7))
-    axes = figure.subplots(len(embedded), len(columns), squeeze=False)
+    figure = Figure(figsize=(style.TWO_COLUMNS, 1.8 * len(embeddings) + 0.7))
+    axes = figure.subplots(len(embeddings), len(columns), squeeze=False)
     for axis, title in zip(axes[0], columns, strict=True):
         axis.set_title(title)
-    for row, one in zip(axes, embedded, strict=True):
-        row[0].set_ylabel(one.name)
-        for number, (axis, silhouette) in enumerate(zip(row, one.silhouettes, strict=False)):
-            _scatter_classes(axis, one, one.part == number)
-            axis.set_xlabel(f"silhouette {_two_places(silhouette)}")
+    for row, embedding in zip(axes, embeddings, strict=True):
+        row[0].set_ylabel(embedding.title)
+        for number, (axis, silhouette) in enumerate(zip(row, embedding.silhouettes, strict=False)):
+            _scatter_classes(axis, embedding, embedding.set_numbers == number)
+            axis.set_xlabel(f"silhouette {_two_decimals(silhouette)}")
         for number, colour in reversed(list(enumerate(SETS.values()))):
-            row[-1].scatter(*one.place[one.part == number].T, s=3, color=colour, linewidths=0, rasterized=True)
-        row[-1].set_xlabel(f"MMD² {_two_places(one.gap)}")
-        _frame(row, one.place)
-    _legends(figure, axes[0][0], classes)
+            points = embedding.points[embedding.set_numbers == number]
+            row[-1].scatter(*points.T, s=3, color=colour, linewidths=0, rasterized=True)
+        row[-1].set_xlabel(f"MMD² {_two_decimals(embedding.gap)}")
+        _share_limits(row, embedding.points)
+    _add_legends(figure, axes[0][0], embeddings[0].classes)
     return figure
 
 
-def _two_places(number: float) -> str:
+def _two_decimals(number: float) -> str:
     return f"{round(number, 2) + 0.0:.2f}"
 
 
-def _frame(row: Sequence[Axes], place: np.ndarray) -> None:
-    """The same square of the embedding in every panel of a row."""
-    low, high = place.min(0), place.max(0)
+def _share_limits(row: Sequence[Axes], points: np.ndarray) -> None:
+    """Show the same part of the embedding in every panel of a row."""
+    low, high = points.min(0), points.max(0)
     margin = 0.04 * (high - low)
     for axis in row:
         axis.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
@@ -152,64 +154,64 @@ def _frame(row: Sequence[Axes], place: np.ndarray) -> None:
         axis.spines[["top", "right"]].set_visible(True)
 
 
-def _scatter_classes(axis: Axes, one: Embedded, chosen: np.ndarray) -> None:
-    for label, name in enumerate(one.classes):
-        here = one.place[chosen & (one.label == label)]
+def _scatter_classes(axis: Axes, embedding: Embedding, in_set: np.ndarray) -> None:
+    for label, name in enumerate(embedding.classes):
+        x, y = embedding.points[in_set & (embedding.labels == label)].T
         colour, marker = style.colour_and_marker(label)
-        axis.scatter(
-            here[:, 0], here[:, 1], s=5, color=colour, marker=marker, linewidths=0, label=name, rasterized=True
-        )
+        axis.scatter(x, y, s=5, color=colour, marker=marker, linewidths=0, label=name, rasterized=True)
 
 
-def _legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
-    """Below the panels: the classes, what the numbers are, and the three sets."""
-    marks, names = axis.get_legend_handles_labels()
-    title = "silhouettes (of the classes) and MMD² are those of the features, not of the embedding"
-    if len(classes) > CLASSES_NAMED:
-        marks, names, title = [], [], f"{title};\nthe {len(classes)} classes are named in the CSV"
-    in_a_row = max(1, LEGEND_LETTERS // (max(map(len, classes)) + 3))
+def _add_legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
+    """Below the panels: the classes, the meaning of the numbers, and the three sets."""
+    handles, names = axis.get_legend_handles_labels()
+    title = "silhouettes (of the classes) and MMD² are computed on the features, not on the embedding"
+    if len(classes) > MAX_CLASSES_IN_LEGEND:
+        handles, names, title = [], [], f"{title};\nthe CSV contains the names of the {len(classes)} classes"
+    columns = max(1, LEGEND_LETTERS // (max(map(len, classes)) + 3))
     look = {"markerscale": 2, "handletextpad": 0.1, "columnspacing": 0.8, "title_fontsize": 7, "alignment": "left"}
-    figure.legend(marks, names, title=title, loc="outside lower left", ncols=in_a_row, **look)
+    figure.legend(handles, names, title=title, loc="outside lower left", ncols=columns, **look)
     dots = [axis.scatter([], [], s=5, color=colour, linewidths=0) for colour in SETS.values()]
     figure.legend(dots, list(SETS), loc="outside lower right", **look)
 
 
-def point_table(embedded: Sequence[Embedded]) -> pd.DataFrame:
-    """A row a method and image."""
+def point_table(embeddings: Sequence[Embedding]) -> pd.DataFrame:
+    """One row per method and image."""
     sets = np.array(list(SETS))
     frames = [
         pd.DataFrame(
             {
-                "method": one.name,
-                "set": sets[one.part],
-                "class": np.array(one.classes)[one.label],
-                "image": one.image,
-                "x": one.place[:, 0],
-                "y": one.place[:, 1],
+                "method": embedding.title,
+                "set": sets[embedding.set_numbers],
+                "class": np.array(embedding.classes)[embedding.labels],
+                "image": embedding.images,
+                "x": embedding.points[:, 0],
+                "y": embedding.points[:, 1],
             }
         )
-        for one in embedded
+        for embedding in embeddings
     ]
     return pd.concat(frames, ignore_index=True)
 
 
-def number_table(embedded: Sequence[Embedded]) -> pd.DataFrame:
-    """A row a method: the numbers under its panels."""
-    rows = [{"method": one.name, **dict(zip(SETS, one.silhouettes, strict=True)), "mmd2": one.gap} for one in embedded]
-    return pd.DataFrame(rows)
+def number_table(embeddings: Sequence[Embedding]) -> pd.DataFrame:
+    """One row per method: the numbers below its panels."""
+    return pd.DataFrame(
+        {"method": embedding.title, **dict(zip(SETS, embedding.silhouettes, strict=True)), "mmd2": embedding.gap}
+        for embedding in embeddings
+    )
 
 
 def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, data_dir: Path | None) -> str:
     check_comparable(runs)
-    named = zip(runs, names_of(runs), strict=True)
-    embedded = [measure(rebuild(run, device, data_dir), name, options) for run, name in named]
+    titled = zip(runs, titles_of(runs), strict=True)
+    embeddings = [measure(load_model(run, device, data_dir), title, options) for run, title in titled]
     settings = runs[0].settings
     stem = f"tsne_{settings.dataset}_{settings.target_domain}"
     with style.look():
-        written = style.save(draw(embedded), out, stem)
-    numbers = number_table(embedded)
-    written.append(style.save_numbers(point_table(embedded), out, stem))
+        written = style.save(draw(embeddings), out, stem)
+    numbers = number_table(embeddings)
+    written.append(style.save_numbers(point_table(embeddings), out, stem))
     written.append(style.save_numbers(numbers, out, f"{stem}_numbers"))
-    title = "silhouette of the classes by set, and squared MMD between source and target, on the features"
+    heading = "silhouette of the classes per set, and squared MMD between source and target, computed on the features"
     body = numbers.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-    return "\n".join([title, body, *(f"written: {path}" for path in written)])
+    return "\n".join([heading, body, *style.wrote(written)])

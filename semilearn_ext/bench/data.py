@@ -1,10 +1,9 @@
-"""How many images a second one core turns into a weak and a strong view, here and in the usual pipeline.
+"""How many images per second one core turns into a weak and a strong view, here and in the usual pipeline.
 
 The usual pipeline, that of USB and of the SSDG benchmark, opens a file and applies Pillow and torchvision
 transforms for every image every time. Ours keeps decoded images of the right size in a memory-mapped array and
 makes the views of a whole batch at once. Both give normalised float32 batches of the same two views, alternately
-and on one thread. Processor time is counted, so that waiting for other programs is not. The Pillow views below are
-also what the tests hold ours against.
+and on one thread. Processor time is counted, so that waiting for other programs is not.
 """
 
 from __future__ import annotations
@@ -13,66 +12,25 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 
-from semilearn_ext.data import views
+from semilearn_ext.data import views, views_reference
 from semilearn_ext.data.loaders import one_thread
-from semilearn_ext.data.randaugment import RANGES, Operation
+from semilearn_ext.data.randaugment import OPERATIONS_PER_IMAGE, RANGES, Operation
+from semilearn_ext.data.view_spec import StrongDraws, WeakDraws
 
 BATCH = 48
 ROUNDS = 15
 GOAL = 4.0
 Resampling = Image.Resampling
-
-
-def affine(picture: Image.Image, *coefficients: float) -> Image.Image:
-    return picture.transform(picture.size, Image.Transform.AFFINE, coefficients, Resampling.NEAREST)
-
-
-PILLOW: dict[Operation, Callable[[Image.Image, float], Image.Image]] = {
-    Operation.AUTOCONTRAST: lambda p, v: ImageOps.autocontrast(p),
-    Operation.BRIGHTNESS: lambda p, v: ImageEnhance.Brightness(p).enhance(v),
-    Operation.COLOR: lambda p, v: ImageEnhance.Color(p).enhance(v),
-    Operation.CONTRAST: lambda p, v: ImageEnhance.Contrast(p).enhance(v),
-    Operation.EQUALIZE: lambda p, v: ImageOps.equalize(p),
-    Operation.IDENTITY: lambda p, v: p,
-    Operation.POSTERIZE: lambda p, v: ImageOps.posterize(p, int(v)),
-    Operation.ROTATE: lambda p, v: p.rotate(v),
-    Operation.SHARPNESS: lambda p, v: ImageEnhance.Sharpness(p).enhance(v),
-    Operation.SHEAR_X: lambda p, v: affine(p, 1, v, 0, 0, 1, 0),
-    Operation.SHEAR_Y: lambda p, v: affine(p, 1, 0, 0, v, 1, 0),
-    Operation.SOLARIZE: lambda p, v: ImageOps.solarize(p, v),  # type: ignore[arg-type]
-    Operation.TRANSLATE_X: lambda p, v: affine(p, 1, 0, v * p.size[0], 0, 1, 0),
-    Operation.TRANSLATE_Y: lambda p, v: affine(p, 1, 0, 0, 0, 1, v * p.size[1]),
-}
-
-
-def pillow_weak(picture: Image.Image, rng: random.Random) -> Image.Image:
-    """The weak view of a square picture, the SSDG benchmark's way."""
-    size = picture.size[0]
-    if rng.random() < 0.5:
-        large = round(views.ENLARGEMENT * size)
-        left, top = (round(rng.uniform(0, large - size)) for _ in range(2))
-        picture = picture.resize((large, large), Resampling.BILINEAR)
-        picture = picture.crop((left, top, left + size, top + size))
-    return ImageOps.mirror(picture) if rng.random() < 0.5 else picture
-
-
-def pillow_strong(picture: Image.Image, rng: random.Random) -> Image.Image:
-    """The strong view of a picture before cutout, the SSDG benchmark's way."""
-    if rng.random() < 0.5:
-        picture = ImageOps.mirror(picture)
-    for operation in rng.choices(list(Operation), k=2):
-        picture = PILLOW[operation](picture, rng.uniform(*RANGES[operation]))
-    return picture
 
 
 class PillowViews(Dataset[tuple[Tensor, Tensor]]):
@@ -89,8 +47,19 @@ class PillowViews(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, position: int) -> tuple[Tensor, Tensor]:
         picture = Image.open(self.files[position]).convert("RGB")
-        weak, strong = pillow_weak(self.resize(picture), self.rng), pillow_strong(self.resize(picture), self.rng)
+        weak = views_reference.translate_and_flip(self.resize(picture), self.draw_weak())
+        strong = views_reference.flip_and_augment(self.resize(picture), self.draw_strong())
         return self.finish_weak(weak), self.finish_strong(strong)
+
+    def draw_weak(self) -> WeakDraws:
+        uniform = self.rng.random
+        return WeakDraws(uniform() < 0.5, uniform(), uniform(), uniform() < 0.5)  # type: ignore[arg-type]
+
+    def draw_strong(self) -> StrongDraws:
+        operations = self.rng.choices(list(Operation), k=OPERATIONS_PER_IMAGE)
+        magnitudes = [self.rng.uniform(*RANGES[operation]) for operation in operations]
+        flip = self.rng.random() < 0.5
+        return StrongDraws(operations, magnitudes, flip, 0.0, 0.0)  # type: ignore[arg-type]
 
     def resize(self, picture: Image.Image) -> Image.Image:
         """As transforms do, once for each view; a picture of the right size is only copied."""
@@ -104,7 +73,7 @@ class PillowViews(Dataset[tuple[Tensor, Tensor]]):
 
 
 class BatchedViews:
-    """Our pipeline: the views of batches from a store of decoded images."""
+    """Our pipeline: the views of whole batches, from an array of decoded images."""
 
     def __init__(self, store: np.ndarray, spec: views.ViewSpec, rng: torch.Generator) -> None:
         self.store, self.spec, self.rng = torch.from_numpy(store), spec, rng
@@ -125,7 +94,7 @@ def build_store(files: list[Path], size: int, path: Path) -> np.ndarray:
 
 
 def pass_over(batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Seconds of processor time for one pass; every batch is dropped when the next one is there, as in training."""
+    """Processor time of one pass; every batch is released when the next one arrives, as in training."""
     start = time.process_time()
     for _ in batches:
         pass
@@ -133,7 +102,7 @@ def pass_over(batches: Iterable[tuple[Tensor, Tensor]]) -> float:
 
 
 def main(root: Path, images: int = 512, size: int = 128) -> str:
-    """The report, from ``images`` files drawn from everything that lies at root/domain/class/."""
+    """The report, on ``images`` files sampled from root/domain/class/."""
     files = sorted(root.glob("*/*/*.*"))
     files = random.Random(0).sample(files, min(images, len(files)))
     spec = views.ViewSpec(size)
@@ -150,10 +119,10 @@ def main(root: Path, images: int = 512, size: int = 128) -> str:
 
 def report(images: int, size: int, building: float, plain: tuple[float, ...], ours: tuple[float, ...]) -> str:
     lines = [f"weak + strong view of {images} images at {size} px, one thread, {len(plain)} alternating rounds"]
-    lines.append(f"{'images a core second':24}{'best':>8}{'median':>8}")
+    lines.append(f"{'images per core second':24}{'best':>8}{'median':>8}")
     for name, seconds in (("Pillow and DataLoader", plain), ("batched views", ours)):
         lines.append(f"{name:24}{images / min(seconds):8.0f}{images / statistics.median(seconds):8.0f}")
     best, middle = min(plain) / min(ours), statistics.median(plain) / statistics.median(ours)
     lines.append(f"{'ratio':24}{best:7.2f}x{middle:7.2f}x   goal: at least {GOAL:g}x")
-    lines.append(f"building the store once took {building:.2f} s, {images / building:.0f} images a second")
+    lines.append(f"decoding all images once took {building:.2f} s, {images / building:.0f} images per second")
     return "\n".join(lines)

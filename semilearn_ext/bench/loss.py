@@ -1,16 +1,15 @@
-"""What UPC and SC cost, beside the formula written out.
+"""Time and memory of UPC and SC, compared with a direct implementation of the formulas.
 
-Written out (``naive_loss``, ours, not the authors' file) means: all pairs of candidate sets compared class by class,
-a (V, V, C) tensor of booleans, and every candidate's proxy weighted for every view, a (V, C, D) tensor in forward and
-another in backward. Both compute the released form, forward and backward, in float32.
+The direct implementation (``naive_loss``, written for this comparison) compares all pairs of candidate sets class by
+class, in a boolean (V, V, C) tensor, and weights the proxy of every candidate for every view, in a (V, C, D) tensor in
+the forward pass and another one in the backward pass. Both compute the released form, forward and backward, in float32.
 
-Time is the best of many runs, the two taking turns so that other work on the machine hits both. With more threads
-(``OMP_NUM_THREADS``) than free cores, threads wait for each other and the times mean little.
+Time is the minimum over many runs, alternating between the two so that other load on the machine affects both. With
+more threads (``OMP_NUM_THREADS``) than free cores, threads wait for each other and the times mean little.
 
-Memory is the highest sum of live bytes over what was live before, from every allocation and release that torch's
-allocator reports to its profiler: unlike the outputs of operations it includes what a kernel takes for itself, and
-unlike the resident size of the process it does not depend on what the allocator keeps. It is measured in a run of
-its own.
+Memory is the peak of live bytes above those live at the start, from every allocation and release that torch's allocator
+reports to the profiler. Unlike the sizes of the operations' outputs, it includes the workspace of kernels; unlike the
+resident size of the process, it does not depend on what the allocator caches. It is measured in a separate run.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Cost:
 
 
 def naive_loss(z: Tensor, w: Tensor, prob: Tensor, confident: Tensor) -> Tensor:
-    """UPC + SC in the released form, in the most direct way that has no loop."""
+    """UPC + SC in the released form, implemented directly, without loops."""
     label, candidate = prob.argmax(1), prob > 1 / prob.shape[1]
     possible = torch.where(confident[:, None], F.one_hot(label, prob.shape[1]).bool(), candidate)
     negative = ~(possible[:, None, :] & possible[None, :, :]).any(2)
@@ -54,17 +53,17 @@ def naive_loss(z: Tensor, w: Tensor, prob: Tensor, confident: Tensor) -> Tensor:
 
 
 def fast_loss(z: Tensor, w: Tensor, prob: Tensor, confident: Tensor) -> Tensor:
-    out = upcsc_loss(z, w, prob, confident, form="reference")
+    out = upcsc_loss(z, w, prob, confident, loss_form="reference")
     return out.upc + out.sc
 
 
 def naive_bytes(n_views: int, n_classes: int, dim: int) -> int:
-    """What ``naive_loss`` needs at least: the booleans of all pairs, or later the weighted proxies."""
+    """A lower bound on the memory of ``naive_loss``: the pairwise booleans or, later, the weighted proxies."""
     return max(n_views * n_views * n_classes, 4 * n_views * n_classes * dim)
 
 
 def make_batch(n_views: int, n_classes: int, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Half of the views confident, the others with a few candidates, as in training."""
+    """Half of the views are confident, the others have a few candidates, as in training."""
     generator = torch.Generator().manual_seed(0)
     z = F.normalize(torch.randn(n_views, dim, generator=generator)).requires_grad_()
     w = F.normalize(torch.randn(n_classes, dim, generator=generator)).requires_grad_()
@@ -77,7 +76,7 @@ def run(loss: Loss, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tenso
 
 
 def peak_extra_bytes(work: Callable[[], object]) -> int:
-    """The most bytes alive at one moment of ``work`` beyond those alive at its start."""
+    """Peak of live bytes during ``work`` above those live at its start."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
@@ -92,15 +91,15 @@ def peak_extra_bytes(work: Callable[[], object]) -> int:
 
 
 def measure(losses: Iterable[Loss], batch: tuple[Tensor, Tensor, Tensor, Tensor], seconds: float) -> list[Cost]:
-    """Three turns and more until ``seconds`` have passed; in its turn a loss runs once, or for a tenth of them."""
+    """Alternate between the losses for ``seconds``, three times at least; each runs for a tenth of that at a time."""
     losses = list(losses)
     memory = [peak_extra_bytes(partial(run, loss, batch)) for loss in losses]
     best = [float("inf")] * len(losses)
-    end, turns = time.perf_counter() + seconds, 0
-    while turns < 3 or time.perf_counter() < end:
-        for which, loss in enumerate(losses):
-            best[which] = min(best[which], best_time(partial(run, loss, batch), seconds / 10))
-        turns += 1
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < 3 or time.perf_counter() < end:
+        for index, loss in enumerate(losses):
+            best[index] = min(best[index], best_time(partial(run, loss, batch), seconds / 10))
+        rounds += 1
     return [Cost(*costs) for costs in zip(best, memory, strict=True)]
 
 
@@ -132,13 +131,13 @@ def report_row(n_views: int, n_classes: int, dim: int, seconds: float) -> str:
 def main(
     views: Iterable[int] = (96, 768, 3072), classes: Iterable[int] = (7, 126, 345), dim: int = 512, seconds: float = 3.0
 ) -> str:
-    """The report: a row for every number of views and classes."""
-    run(fast_loss, make_batch(8, 3, dim))  # the first call of an operation is slow
+    """The report: one row per number of views and classes."""
+    run(fast_loss, make_batch(8, 3, dim))  # warm-up
     return "\n".join(
         [
-            f"UPC + SC, forward and backward, {dim}-d, float32, CPU, {torch.get_num_threads()} threads;",
-            f"'written out' forms (V, V, C) and (V, C, D); - where that takes over {MEMORY_LIMIT / 1e9:.0f} GB",
-            f"{'':10} {'semilearn_ext':>20} {'written out':>20} {'ratio':>17}",
+            f"UPC + SC, forward and backward, {dim} features, float32, CPU, {torch.get_num_threads()} threads;",
+            f"'direct' builds (V, V, C) and (V, C, D) tensors; '-' where they need over {MEMORY_LIMIT / 1e9:.0f} GB",
+            f"{'':10} {'semilearn_ext':>20} {'direct':>20} {'ratio':>17}",
             f"{'V':>5} {'C':>4} {'ms':>10} {'MB':>9} {'ms':>10} {'MB':>9} {'time':>8} {'memory':>8}",
             *(report_row(n_views, n_classes, dim, seconds) for n_views in views for n_classes in classes),
         ]

@@ -1,8 +1,8 @@
-"""How much of a training step is not forward, backward and optimizer.
+"""The share of a training step that is not spent in forward pass, backward pass and optimizer.
 
-USB's own loop runs with all hooks and loaders. Two spans are timed inside every step, the algorithm's
-``train_step`` (forward pass and losses) and the update (backward pass and optimizer); the rest of the step, from
-the end of the one before, is overhead: making views, moving the batch, hooks, records.
+USB's own loop runs with all hooks and loaders. Two spans are timed in every step: the forward pass with all losses, and
+the update (backward pass and optimizer). The rest of the time since the end of the previous step is overhead: computing
+views, moving the batch to the device, hooks, records.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from semilearn_ext import training
+from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import make_context
-from semilearn_ext.settings import Settings, load_settings
-from semilearn_ext.usb import EMA, EMAHook, Hook
+from semilearn_ext.plugins.base import StepOutput, View
+from semilearn_ext.plugins.mixin import PluginMixin
+from semilearn_ext.registry import steps_of
+from semilearn_ext.semilearn_api import EMA, EMAHook, Hook
+from semilearn_ext.settings import Settings, load_settings, with_values
+from semilearn_ext.settings.domains import targets_of
 
 DEFAULTS: dict[str, Any] = {
     "algorithm": "fixmatch",
@@ -35,13 +41,16 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds a step, the median of several."""
+    """Median seconds per step."""
 
     whole: float
     forward: float
     update: float
     plugins: float
     usb_ema: float
+    with_gradient: int
+    """Images that go through the network per step, with gradient."""
+    without_gradient: int
 
     @property
     def overhead(self) -> float:
@@ -49,7 +58,7 @@ class StepTimes:
 
 
 class Stopwatch:
-    """Wraps a function; keeps how long each call took, with the device's work included."""
+    """Times every call of the functions it wraps, including the work that they start on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -60,7 +69,7 @@ class Stopwatch:
             getattr(torch, self.device.type).synchronize()
         return time.perf_counter()
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def timed(*arguments: Any, **keywords: Any) -> Any:
             start = self.now()
@@ -71,80 +80,130 @@ class Stopwatch:
         return timed
 
 
-class StepEnds(Hook):
-    """Registered last: the moments at which steps end."""
+class ImageCounter:
+    """Counts the images that go through a network."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self.stopwatch = stopwatch
-        self.moments: list[float] = []
+    def __init__(self, model: nn.Module) -> None:
+        self.with_gradient = self.without_gradient = 0
+        model.register_forward_pre_hook(self._count)
+
+    def _count(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        images = len(inputs[0]) if inputs[0].ndim == 4 else 0  # features are classified again here and there
+        if torch.is_grad_enabled():
+            self.with_gradient += images
+        else:
+            self.without_gradient += images
+
+
+class StepEndHook(Hook):
+    """Records the time at the end of every step. Has to be registered last."""
+
+    def __init__(self, stopwatch: Stopwatch, counter: ImageCounter) -> None:
+        self.stopwatch, self.counter = stopwatch, counter
+        self.times: list[float] = []
+        self.passes: list[tuple[int, int]] = []
 
     def after_train_step(self, algorithm: Any) -> None:
-        self.moments.append(self.stopwatch.now())
+        self.times.append(self.stopwatch.now())
+        self.passes.append((self.counter.with_gradient, self.counter.without_gradient))
 
 
 def measure(settings: Settings) -> StepTimes:
-    """Train for ``num_train_iter`` steps; the first is left out."""
+    """Train for ``num_train_iter`` steps; the first one, a warm-up, is left out."""
     algorithm = training.build(make_context(settings))
-    forward, update = Stopwatch(algorithm.device), Stopwatch(algorithm.device)
-    ends = StepEnds(forward)
+    forward, plugins, update = (Stopwatch(algorithm.device) for _ in range(3))
+    ends = StepEndHook(forward, ImageCounter(algorithm.model))
     algorithm.register_hook(ends, None, "LOWEST")
-    algorithm.hooks_dict.pop("EvaluationHook")  # this is about the steps between evaluations
+    algorithm.hooks_dict.pop("EvaluationHook")  # only the steps between evaluations are measured
+    algorithm.train_step = forward.wrap(algorithm.train_step)
+    algorithm.add_plugin_losses = plugins.wrap(algorithm.add_plugin_losses)  # type: ignore[method-assign]
     hook = algorithm.hooks_dict["ParamUpdateHook"]
-    hook.after_train_step = update.around(hook.after_train_step)
-    algorithm.train_step = forward.around(algorithm.train_step)
+    hook.after_train_step = update.wrap(hook.after_train_step)
     algorithm.train()
-    whole = [after - before for before, after in zip(ends.moments, ends.moments[1:], strict=False)]
-    middle = statistics.median
-    plugins = _plugins(algorithm) if algorithm.plugins else 0.0
+    median = statistics.median
+    passes = [last - before for before, last in zip(ends.passes[-2], ends.passes[-1], strict=True)]
     return StepTimes(
-        middle(whole), middle(forward.seconds[1:]), middle(update.seconds[1:]), plugins, _usb_ema(algorithm)
+        whole=median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False)),
+        forward=median(forward.seconds[1:]) + (median(plugins.seconds[1:]) if plugins.seconds else 0.0),
+        update=median(update.seconds[1:]),
+        plugins=_plugin_seconds(algorithm) if isinstance(algorithm, PluginMixin) else 0.0,
+        usb_ema=_usb_ema_seconds(algorithm),
+        with_gradient=passes[0],
+        without_gradient=passes[1],
     )
 
 
-def _plugins(algorithm: Any) -> float:
-    """Forward and backward pass of all plug-ins on one more step's features, as far as those."""
+def _plugin_seconds(algorithm: SSDGBase) -> float:
+    """Median seconds of the forward and backward pass of all plug-ins, down to the features of one more step."""
+    assert isinstance(algorithm, PluginMixin)
     names = ("train_lb", "train_ulb")
     batch = {key: value for name in names for key, value in algorithm.loader_dict[name].dataset[0, 0].items()}
-    algorithm.observer.forget()
-    out, _ = algorithm.train_step(**algorithm.process_batch(**batch))
-    seen = algorithm.observer.observation(out)
-    seen = replace(seen, views=[view.detach().requires_grad_() for view in seen.views])
+    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**algorithm.process_batch(**batch))
+    steps = [
+        (plugin, _detach(algorithm.step_output(plugin.wants)))
+        for plugin in algorithm.plugins.values()
+        if plugin.wants is not None
+    ]
+    algorithm.recorder.clear()
 
     def run() -> None:
-        for plugin in algorithm.plugins.values():
-            sum(weight * loss for weight, loss in plugin.losses(seen).values()).backward()
+        for plugin, step in steps:
+            torch.stack([weight * loss for weight, loss in plugin.losses(step).values()]).sum().backward()
 
     stopwatch = Stopwatch(algorithm.device)
     for _ in range(20):
-        stopwatch.around(run)()
+        stopwatch.wrap(run)()
     return statistics.median(stopwatch.seconds)
 
 
-def _usb_ema(algorithm: Any) -> float:
-    """What USB's own EMA hook would take a step on this network, even with ``ema_m: 0``."""
-    algorithm.ema, algorithm.ema_model = EMA(algorithm.model, 0.0), deepcopy(algorithm.model)
-    algorithm.ema.register()
+def _detach(step: StepOutput) -> StepOutput:
+    """The same values as leaves, so that the backward pass ends at them."""
+
+    def leaves(view: View) -> View:
+        return View(view.features.detach().requires_grad_(), view.logits.detach().requires_grad_())
+
+    return replace(step, labelled=leaves(step.labelled), unlabelled=[leaves(view) for view in step.unlabelled])
+
+
+def _usb_ema_seconds(algorithm: SSDGBase) -> float:
+    """Median seconds per step that USB's own EMA hook would take on this network, even with ``ema_m: 0``."""
+    owner: Any = algorithm
+    owner.ema, owner.ema_model = EMA(algorithm.model, 0.0), deepcopy(algorithm.model)
+    owner.ema.register()
     stopwatch = Stopwatch(algorithm.device)
     for _ in range(5):
-        stopwatch.around(EMAHook().after_train_step)(algorithm)
+        stopwatch.wrap(EMAHook().after_train_step)(algorithm)
     return statistics.median(stopwatch.seconds)
+
+
+def _beside_usb(settings: Settings, times: StepTimes) -> list[str]:
+    """The same method in USB's step, where it has both."""
+    if settings.step == "usb" or "usb" not in steps_of(settings.base):
+        return []
+    usb = measure(with_values(settings, step="usb"))
+    passes = usb.with_gradient + usb.without_gradient
+    return [f"the same in USB's step  {1000 * usb.whole:9.1f} ms   ({passes} image passes)"]
 
 
 def main(config: Path | None, overrides: dict[str, Any], steps: int) -> str:
     """The report. Without a config: FixMatch, ResNet-18 from scratch, 64x64, 48 + 48 + 48 images, CPU."""
-    always = {"num_train_iter": steps, "progress": False}
-    settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides, **always})
+    fixed = {"num_train_iter": steps + 1, "progress": False}
+    settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides, **fixed})
+    settings = with_values(settings, target_domain=targets_of(settings)[0])
     times = measure(settings)
     unlabelled = settings.batch_size * settings.uratio
+    total = times.with_gradient + times.without_gradient
     return "\n".join(
         [
-            f"{settings.algorithm}, {settings.net}, {settings.img_size}x{settings.img_size}, {settings.batch_size} "
-            f"labelled + {unlabelled} unlabelled images, median of {steps - 1} steps",
+            f"{settings.algorithm}, step: {settings.step}, {settings.net}, {settings.img_size}x{settings.img_size}, "
+            f"{settings.batch_size} labelled + {unlabelled} unlabelled images per step, median of {steps} steps",
             f"whole step              {1000 * times.whole:9.1f} ms",
             f"forward and losses      {1000 * times.forward:9.1f} ms",
             f"backward and optimizer  {1000 * times.update:9.1f} ms",
-            f"outside of them         {100 * times.overhead:9.2f} %   (goal: at most 5 %)",
-            f"plug-ins, of these      {100 * times.plugins / times.whole:9.2f} %   (goal: at most 3 %)",
+            f"overhead                {100 * times.overhead:9.2f} %   (goal: at most 5 %)",
+            f"plug-ins                {100 * times.plugins / times.whole:9.2f} %   (included above; goal: at most 3 %)",
             f"USB's EMA would add     {100 * times.usb_ema / times.whole:9.2f} %",
+            f"image passes            {total:9d}     (with gradient: {times.with_gradient})",
+            *_beside_usb(settings, times),
         ]
     )

@@ -1,5 +1,5 @@
-"""The commands of ``python -m semilearn_ext``, a module each.
+"""The commands of ``ssdg``, one module each.
 
-A module has ``HELP``, ``add(parser)`` and what it calls. What a command needs it imports when it is called, so that
-``--help`` and the light commands answer at once.
+A command module defines ``HELP``, its line in ``ssdg --help``, and ``add(parser)``, which declares its options and sets
+``call``. Heavy dependencies are imported inside the called function, so that ``--help`` answers immediately.
 """

@@ -1,4 +1,4 @@
-"""``analyse``: the paper's figures and tables from finished runs."""
+"""Draw the paper's figures from finished runs."""
 
 from __future__ import annotations
 
@@ -8,106 +8,186 @@ from typing import Any
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.command_line import add_settings
+from semilearn_ext.settings.config_files import find_config
 
-HELP = "the paper's figures from finished runs: observation, curves, tsne, landscape"
+HELP = "draw the paper's figures from finished runs"
 
 
 def add(analyse: argparse.ArgumentParser) -> None:
-    kinds = analyse.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add_observation(kinds)
-    curves = kinds.add_parser("curves", help="accuracy on all unlabelled source images by epoch")
-    curves.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="finished runs, or folders of them")
-    curves.set_defaults(call=run_curves)
-    tsne = kinds.add_parser("tsne", help="t-SNE of the features, a row a method")
-    tsne.add_argument("--limit", type=_at_least(10), default=1000, metavar="N", help="most images of a set [1000]")
-    tsne.set_defaults(call=run_tsne)
-    landscape = kinds.add_parser("landscape", help="source loss along the Hessian's first two eigenvectors")
-    landscape.add_argument("--images", type=_at_least(0), default=256, metavar="N", help="source images; 0: all [256]")
-    landscape.add_argument("--points", type=_odd, default=21, metavar="N", help="grid points along each direction [21]")
-    landscape.add_argument(
-        "--span", type=float, default=0, metavar="X", help="longest step along each direction; 0: by the curvature [0]"
+    figures = analyse.add_subparsers(dest="figure", required=True, metavar="FIGURE")
+    _add_observation(figures)
+    _add_curves(figures)
+    _add_details(figures)
+    tsne = figures.add_parser("tsne", help="t-SNE of the features, one row per method")
+    tsne.add_argument(
+        "--limit",
+        type=_at_least(10),
+        default=1000,
+        metavar="N",
+        help="maximum number of images per set (default: 1000)",
     )
-    landscape.add_argument("--float32", action="store_true", help="eigenvectors in float32: four times faster on a CPU")
+    tsne.set_defaults(call=run_tsne)
+    landscape = figures.add_parser("landscape", help="source loss along the first two eigenvectors of the Hessian")
+    landscape.add_argument(
+        "--images", type=_at_least(0), default=256, metavar="N", help="number of source images; 0: all (default: 256)"
+    )
+    landscape.add_argument(
+        "--points", type=_odd, default=21, metavar="N", help="grid points along each direction (default: 21)"
+    )
+    landscape.add_argument(
+        "--span",
+        type=float,
+        default=0,
+        metavar="X",
+        help="length of the longest step along each direction; 0: chosen from the curvature (default: 0)",
+    )
+    landscape.add_argument(
+        "--float32", action="store_true", help="compute the eigenvectors in float32, four times as fast on a CPU"
+    )
     landscape.set_defaults(call=run_landscape)
-    for kind in (tsne, landscape):
-        kind.add_argument(
-            "--run", dest="runs", action="append", required=True, type=Path, metavar="DIR", help="a run; once a method"
+    for parser in (tsne, landscape):
+        parser.add_argument(
+            "--run",
+            dest="runs",
+            action="append",
+            required=True,
+            type=Path,
+            metavar="DIR",
+            help="path of a finished run; repeat the option once per method",
         )
-        kind.add_argument("--data_dir", type=Path, metavar="DIR", help="where the data are, if not where they were")
-        kind.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="[auto]")
-    for kind in (curves, tsne, landscape):
-        _add_out(kind)
+        parser.add_argument(
+            "--data_dir", type=Path, metavar="DIR", help="folder of the data (default: where the run found them)"
+        )
+        parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="(default: auto)")
+        _add_out(parser)
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("results/figures"), metavar="DIR", help="[results/figures]")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/figures"),
+        metavar="DIR",
+        help="output folder (default: results/figures)",
+    )
 
 
-def _add_observation(kinds: Any) -> None:
-    parser = kinds.add_parser(
+def _add_curves(figures: Any) -> None:
+    parser = figures.add_parser("curves", help="accuracy on unlabelled source images, or another metric, over epochs")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUNS", help="finished runs, or folders that contain them"
+    )
+    parser.add_argument(
+        "--metric",
+        default="unlabeled/top1",
+        metavar="NAME",
+        help="any number recorded at evaluations, for example unlabeled/keep_rate (default: unlabeled/top1)",
+    )
+    _add_out(parser)
+    parser.set_defaults(call=run_curves)
+
+
+def _add_details(figures: Any) -> None:
+    """Figures from what runs recorded at their last evaluation: ``confusion`` and ``reliability``."""
+    helps = {
+        "confusion": "which class is mistaken for which, at the last evaluation",
+        "reliability": "accuracy by confidence and the expected calibration error, at the last evaluation",
+    }
+    for name, text in helps.items():
+        parser = figures.add_parser(name, help=text)
+        parser.add_argument(
+            "runs",
+            nargs="+",
+            type=Path,
+            metavar="RUNS",
+            help="finished runs of one or two methods on one target, or folders that contain them; seeds are averaged",
+        )
+        parser.add_argument(
+            "--images",
+            default="target",
+            choices=("target", "source_val", "unlabeled"),
+            help="images of the target domain, held-out source images, or unlabelled source images (default: target)",
+        )
+        _add_out(parser)
+        parser.set_defaults(call=run_details)
+
+
+def _add_observation(figures: Any) -> None:
+    parser = figures.add_parser(
         "observation",
         help="how many unlabelled images are unconfident, and how many candidate classes they have",
-        usage="python -m semilearn_ext analyse observation (--c FILE [--key value ...] | RUNS ...) [--out DIR]",
+        usage="ssdg analyse observation (--c FILE [--key value ...] | RUNS ...) [--out DIR]",
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help="finished runs of one method")
-    parser.add_argument("--c", type=Path, metavar="FILE", help="train this config for three epochs and every target")
+    parser.add_argument(
+        "--c", type=find_config, metavar="FILE", help="config to train for three epochs, one run per target"
+    )
     _add_out(parser)
     add_settings(parser)
     parser.set_defaults(call=run_observation)
 
 
 def _at_least(smallest: int) -> Any:
-    def number(word: str) -> int:
-        if int(word) < smallest:
+    def number(text: str) -> int:
+        if int(text) < smallest:
             raise argparse.ArgumentTypeError(f"must be at least {smallest}")
-        return int(word)
+        return int(text)
 
     return number
 
 
-def _odd(word: str) -> int:
-    if int(word) < 3 or int(word) % 2 == 0:
-        raise argparse.ArgumentTypeError("must be odd and at least 3: the middle point is the trained network")
-    return int(word)
+def _odd(text: str) -> int:
+    if int(text) < 3 or int(text) % 2 == 0:
+        raise argparse.ArgumentTypeError("must be odd and at least 3, so that the middle point is the trained network")
+    return int(text)
 
 
 def run_observation(arguments: argparse.Namespace) -> None:
-    given = vars(arguments)
-    ours = {name: given.pop(name, None) for name in ("runs", "c", "out", "call", "command", "kind")}
-    if bool(ours["runs"]) == bool(ours["c"]):
-        raise UserError("analyse observation: give either --c FILE, which is trained, or finished runs")
-    only_for_training = sorted(given.keys() - {"device", "data_dir"})
-    if ours["runs"] and only_for_training:
-        raise UserError(f"analyse observation: --{only_for_training[0]} goes with --c FILE, not with finished runs")
+    settings = vars(arguments)
+    own = {name: settings.pop(name, None) for name in ("runs", "c", "out", "call", "command", "figure")}
+    if bool(own["runs"]) == bool(own["c"]):
+        raise UserError("analyse observation: give either --c FILE, to train it, or finished runs")
+    only_for_training = sorted(settings.keys() - {"device", "data_dir"})
+    if own["runs"] and only_for_training:
+        raise UserError(f"analyse observation: --{only_for_training[0]} needs --c FILE; finished runs are not trained")
     from semilearn_ext.analysis import observation
-    from semilearn_ext.analysis.finished import find_runs
+    from semilearn_ext.analysis.load_run import load_runs
     from semilearn_ext.settings import load_settings
 
-    runs = find_runs(ours["runs"]) if ours["runs"] else observation.train_runs(load_settings(ours["c"], given))
-    data_dir = Path(given["data_dir"]) if "data_dir" in given else None
-    print(observation.main(runs, ours["out"], given.get("device", "auto"), data_dir))
+    runs = load_runs(own["runs"]) if own["runs"] else observation.train_runs(load_settings(own["c"], settings))
+    data_dir = Path(settings["data_dir"]) if "data_dir" in settings else None
+    print(observation.main(runs, own["out"], settings.get("device", "auto"), data_dir))
 
 
 def run_curves(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import curves
-    from semilearn_ext.analysis.finished import find_runs
+    from semilearn_ext.analysis.load_run import load_runs
+    from semilearn_ext.report.metrics import Metric
 
-    print(curves.main(find_runs(arguments.runs), arguments.out))
+    print(curves.main(load_runs(arguments.runs), arguments.out, Metric(arguments.metric)))
+
+
+def run_details(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.analysis import confusion, reliability
+    from semilearn_ext.analysis.load_run import load_runs
+
+    figure = {"confusion": confusion, "reliability": reliability}[arguments.figure]
+    print(figure.main(load_runs(arguments.runs), arguments.out, arguments.images))
 
 
 def run_tsne(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import tsne
-    from semilearn_ext.analysis.finished import open_run
+    from semilearn_ext.analysis.load_run import load_run
 
     options = tsne.Options(arguments.limit)
-    runs = [open_run(path) for path in arguments.runs]
+    runs = [load_run(path) for path in arguments.runs]
     print(tsne.main(runs, arguments.out, options, arguments.device, arguments.data_dir))
 
 
 def run_landscape(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import landscape
-    from semilearn_ext.analysis.finished import open_run
+    from semilearn_ext.analysis.load_run import load_run
 
     options = landscape.Options(arguments.images, arguments.points, arguments.span, arguments.float32)
-    runs = [open_run(path) for path in arguments.runs]
+    runs = [load_run(path) for path in arguments.runs]
     print(landscape.main(runs, arguments.out, options, arguments.device, arguments.data_dir))

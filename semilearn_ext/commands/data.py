@@ -1,34 +1,66 @@
-"""``data``: fetch, check, show and split benchmarks."""
+"""``ssdg data``: download, check, show and split datasets."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from semilearn_ext.commands.argument_types import words
 from semilearn_ext.errors import UserError
 
-HELP = "fetch, check, show and split benchmarks"
+HELP = "download, check, show and split datasets"
 
 
 def add(data: argparse.ArgumentParser) -> None:
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
-    prepare = actions.add_parser("prepare", help="fetch PACS or OfficeHome; for others, say what to fetch by hand")
-    check = actions.add_parser("check", help="count images against the published numbers and decode every one")
+    prepare = actions.add_parser("prepare", help="download PACS or OfficeHome, or say what to download by hand")
+    check = actions.add_parser("check", help="compare image counts with the published ones and decode every image")
     show = actions.add_parser("show", help="draw a contact sheet: domains by views")
     split = actions.add_parser("split", help="write label splits for every target and seed")
     for action, call in ((prepare, run_prepare), (check, run_check), (show, run_show), (split, run_split)):
-        action.add_argument("name", help="the benchmark: pacs, office_home, digits_dg, mini_domainnet, folder, …")
-        action.add_argument("--root", type=Path, default=Path("data"), metavar="DIR", help="where it lies [data]")
-        action.set_defaults(call=call)
-    show.add_argument("--out", type=Path, required=True, metavar="FILE.png")
-    show.add_argument("--size", type=int, metavar="N", help="side of an image in pixels [96; --style: the paper's 224]")
-    show.add_argument("--cache_dir", type=Path, metavar="DIR", help="where decoded images are kept")
-    show.add_argument("--style", action="store_true", help="StyleMatch's style view: content, style and result")
-    show.add_argument("--alpha", type=float, default=0.5, metavar="X", help="with --style: share of the style [0.5]")
-    show.add_argument("--adain_dir", metavar="DIR", help="with --style: folder with decoder.pth and vgg_normalised.pth")
-    split.add_argument("--labels", type=int, default=10, metavar="N", help="labelled images a class and domain [10]")
-    split.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], metavar="S", help="seeds [1 2 3 4 5]")
-    split.add_argument("--out", type=Path, required=True, metavar="DIR")
+        action.add_argument("name", help="name of the dataset (see: ssdg list)")
+        action.add_argument(
+            "--root", type=Path, default=Path("data"), metavar="DIR", help="folder that contains it (default: data)"
+        )
+        action.add_argument(
+            "--extend", type=words, default=[], metavar="A,B", help="Python files with datasets of your own"
+        )
+        action.set_defaults(call=partial(run, call))
+    show.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="image file to write")
+    show.add_argument(
+        "--size", type=int, metavar="N", help="side of an image in pixels (default: 96, or 224 with --style)"
+    )
+    show.add_argument("--cache_dir", type=Path, metavar="DIR", help="folder for decoded images")
+    show.add_argument("--style", action="store_true", help="show StyleMatch's style view: content, style and result")
+    show.add_argument(
+        "--alpha", type=float, default=0.5, metavar="X", help="share of the style, with --style (default: 0.5)"
+    )
+    show.add_argument("--adain_dir", metavar="DIR", help="folder with decoder.pth and vgg_normalised.pth, for --style")
+    split.add_argument(
+        "--labels", type=int, default=10, metavar="N", help="labelled images per class and source domain (default: 10)"
+    )
+    split.add_argument(
+        "--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], metavar="S", help="seeds (default: 1 2 3 4 5)"
+    )
+    split.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the splits to")
+    split.add_argument(
+        "--few_labels",
+        choices=("auto", "error", "take_all"),
+        default="auto",
+        help="a class with fewer training images than --labels is an error, or take_all labels all of them "
+        "(default: take_all for mini_domainnet, error elsewhere)",
+    )
+
+
+def run(call: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
+    """Read the files that bring datasets, then do what was asked for."""
+    from semilearn_ext.settings.extensions import load_extension
+
+    for file in arguments.extend:
+        load_extension(file, "--extend")
+    call(arguments)
 
 
 def run_prepare(arguments: argparse.Namespace) -> None:
@@ -38,7 +70,7 @@ def run_prepare(arguments: argparse.Namespace) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> None:
-    from semilearn_ext.data.inspect import check
+    from semilearn_ext.data.checks import check
 
     report, problems = check(arguments.name, arguments.root)
     print("\n".join([report, *problems]))
@@ -47,14 +79,12 @@ def run_check(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    from semilearn_ext.data.sheet import draw
+    from semilearn_ext.registry import DATASETS
     from semilearn_ext.settings import settings_from
 
-    digits = arguments.name.startswith("digits")
-    size = arguments.size or (224 if arguments.style else 96)
-    values = {"dataset": arguments.name, "data_dir": arguments.root, "img_size": size, "flip": not digits}
-    if arguments.name == "digits_mini":
-        values["img_size"] = 32
+    spec = DATASETS.get(arguments.name, "dataset")
+    size = spec.image_size or arguments.size or (224 if arguments.style else 96)
+    values = {"dataset": spec.name, "data_dir": arguments.root, "img_size": size, "flip": spec.flip}
     if arguments.cache_dir:
         values["cache_dir"] = arguments.cache_dir
     if arguments.style:
@@ -63,12 +93,16 @@ def run_show(arguments: argparse.Namespace) -> None:
         values |= {"adain_dir": arguments.adain_dir} if arguments.adain_dir else {}
         style_sheet.draw(settings_from(**values), arguments.alpha, arguments.out)
     else:
+        from semilearn_ext.data.contact_sheet import draw
+
         draw(settings_from(**values), arguments.out)
-    print(f"written: {arguments.out}")
+    print(f"Wrote {arguments.out}")
 
 
 def run_split(arguments: argparse.Namespace) -> None:
-    from semilearn_ext.data.inspect import write_splits
+    from semilearn_ext.data.checks import write_splits
 
-    written = write_splits(arguments.name, arguments.root, arguments.labels, arguments.seeds, arguments.out)
-    print(f"written: {len(written)} files in {arguments.out}, the first is {written[0].name}")
+    paths = write_splits(
+        arguments.name, arguments.root, arguments.labels, arguments.seeds, arguments.out, arguments.few_labels
+    )
+    print(f"Wrote {len(paths)} label splits to {arguments.out}; the first one is {paths[0].name}")

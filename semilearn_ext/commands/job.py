@@ -1,4 +1,4 @@
-"""``job``: train one run that a sweep has planned. Sweeps start this in a process of its own, and so can you."""
+"""Train one run that a sweep has planned. Sweeps start this command in a process of its own; it also works by hand."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from typing import Any
 from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
-from semilearn_ext.runs.lock import Held, hold
+from semilearn_ext.runs.lock import Held, lock
 
-HELP = "train one run that a sweep has planned"
+HELP = "train one planned run of a sweep (started by sweep)"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="the run's folder, with a job.json in it")
-    parser.add_argument("--attempt", type=int, metavar="N", help="run it only if N - 1 attempts were made before")
+    parser.add_argument("folder", type=Path, help="folder of the run, with a job.json in it")
+    parser.add_argument(
+        "--attempt", type=int, metavar="N", help="train only if there were exactly N - 1 attempts so far"
+    )
     parser.set_defaults(call=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, _interrupt)
     folder: Path = arguments.folder.resolve()
     try:
-        with hold(folder):
+        with lock(folder):
             _run(folder, arguments.attempt)
     except Held:
-        sys.exit(jobs.HELD)
+        sys.exit(jobs.EXIT_LOCKED)
 
 
 def train(folder: Path, attempt: int) -> int:
-    """The same from Python, for a process that was forked for it: its exit code."""
+    """The same as a function, for a forked process. Returns the exit code."""
     return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt)))
 
 
-def _stop(*_: Any) -> None:
-    """Before and after training, which has its own way of stopping, the first SIGTERM is a Ctrl-C."""
+def _interrupt(*_: Any) -> None:
+    """Treat the first SIGTERM as Ctrl-C, before and after training, which handles signals itself."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -47,22 +49,22 @@ def _stop(*_: Any) -> None:
 def _run(folder: Path, attempt: int | None) -> None:
     if RunFolder(folder).is_finished:
         return
-    attempts = jobs.record_of(folder).attempts
+    attempts = jobs.read_record(folder).attempts
     if attempt is not None and attempts != attempt - 1:
-        sys.exit(jobs.HELD)
-    jobs.note(folder, state="started", attempts=attempts + 1, reason="")
+        sys.exit(jobs.EXIT_LOCKED)
+    jobs.update_record(folder, state="started", attempts=attempts + 1, reason="")
     try:
-        settings = jobs.enter(folder)
+        settings = jobs.enter_plan(folder)
         from semilearn_ext import training
 
         training.run(settings)
     except (Interrupted, KeyboardInterrupt):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        jobs.note(folder, state="stopped")
+        jobs.update_record(folder, state="stopped")
         raise
     except Exception as error:
         with contextlib.suppress(OSError):
-            reason = " ".join(f"{'' if isinstance(error, UserError) else type(error).__name__ + ': '}{error}".split())
-            jobs.note(folder, state="failed", reason=reason)
+            message = f"{error}" if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            jobs.update_record(folder, state="failed", reason=" ".join(message.split()))
         raise
-    jobs.forget(folder)
+    jobs.remove_plan(folder)

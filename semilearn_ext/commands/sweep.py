@@ -1,63 +1,91 @@
-"""``sweep``: many runs, planned, started, watched and continued.
+"""Plan and run many experiments, on this machine or on a SLURM cluster.
 
-  sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 10,5 --jobs 2    run what is not done yet
-  sweep --c FILE FILE --seeds 1-5 --gpus 0,1 --jobs_per_gpu 2                         several configs, on two GPUs
-  sweep --c FILE --seeds 1-5 --launcher slurm --partition gpu --time 4:00:00 --gpus_per_node 1        on a cluster
-  sweep ... --dry_run                                                                 list the runs, start none
-  sweep status DIR                                                                    how far they are
-  sweep retry DIR, or sweep retry --c FILE ...                                        run those that failed again
+  ssdg sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 10,5 --jobs 2     run everything unfinished
+  ssdg sweep --c FILE FILE --seeds 1-5 --gpus 0,1 --jobs_per_gpu 2                          several configs, two GPUs
+  ssdg sweep --c FILE --seeds 1-5 --launcher slurm --partition gpu --time 4:00:00 --gpus_per_node 1
+  ssdg sweep ... --dry_run                                                                  list the runs and exit
+  ssdg sweep status DIR                                                                     show the progress
+  ssdg sweep retry DIR, or ssdg sweep retry --c FILE ...                                    run failed runs again
 
-The same command goes on where an interrupted sweep stopped: finished runs are skipped, stopped and killed ones are
-continued from their checkpoint, failed ones are left to retry. Several sweeps on one folder share the work.
+Re-run the same command to continue an interrupted sweep: finished runs are skipped, stopped and killed ones resume from
+their checkpoint, and failed ones wait for 'retry'. Several sweeps may work on one folder; no run is trained twice.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from semilearn_ext.commands.argument_types import numbers, pair, positive, words
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs import sweep
-from semilearn_ext.runs.folder import CONSOLE_FILE, RunFolder
+from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.command_line import add_settings
+from semilearn_ext.settings.config_files import find_config
 from semilearn_ext.settings.convert import convert
 from semilearn_ext.settings.load import COMMAND_LINE
 
-HELP = "many runs: plan, start, watch, continue, retry"
+HELP = "plan and run many experiments, here or on SLURM"
 _AXES = {"algorithms": "algorithm", "targets": "target_domain", "seeds": "seed", "labels": "labels_per_class"}
-_HERE = {"jobs", "gpus", "jobs_per_gpu"}
-_ON_SLURM = {"partition", "time", "gpus_per_node", "cpus_per_task", "array_parallelism", "sbatch"}
-_OWN = {"command", "call", "action", "folder", "c", *_AXES, "launcher", *_HERE, *_ON_SLURM, "dry_run"}
+_LOCAL_OPTIONS = {"jobs", "gpus", "jobs_per_gpu"}
+_SLURM_OPTIONS = {"partition", "time", "gpus_per_node", "cpus_per_task", "array_parallelism", "sbatch"}
+_NOT_SETTINGS = {
+    *("command", "call", "action", "folder", "c", "launcher", "dry_run"),
+    *(*_AXES, *_LOCAL_OPTIONS, *_SLURM_OPTIONS),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "python -m semilearn_ext sweep [status | retry] [DIR] [--c FILE ...] [--key value ...]"
-    parser.add_argument("action", nargs="?", choices=("run", "status", "retry"), default="run", help="what to do [run]")
-    parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="for status and retry: a sweep's save_dir")
-    which = parser.add_argument_group("sweep: which runs")
-    which.add_argument("--c", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help="config files")
-    which.add_argument("--algorithms", type=words, default=[], metavar="A,B", help="instead of the configs' own")
-    which.add_argument("--targets", type=words, default=[], metavar="A,B", help="domains to leave out, or all")
-    which.add_argument("--seeds", type=numbers, default=[], metavar="1-5", help="1-5 or 1,3")
-    which.add_argument("--labels", type=numbers, default=[], metavar="10,5", help="labels a class and source domain")
-    where = parser.add_argument_group("sweep: where they run")
-    where.add_argument("--jobs", type=positive, metavar="N", help="runs at a time [1; with --gpus all their places]")
-    where.add_argument("--gpus", type=words, default=[], metavar="0,1", help="GPUs to share")
-    where.add_argument("--jobs_per_gpu", type=positive, metavar="N", help="runs at a time on each of them [1]")
-    where.add_argument("--launcher", choices=("local", "slurm"), default="local", help="this machine, or a cluster")
-    slurm = parser.add_argument_group("sweep: what each run gets, with --launcher slurm")
-    slurm.add_argument("--partition", metavar="NAME", help="SLURM's partition [the cluster's own choice]")
-    slurm.add_argument("--time", type=minutes, metavar="H:M:S", help="longest time in a row; then it is queued again")
-    slurm.add_argument("--gpus_per_node", type=positive, metavar="N", help="GPUs [none]")
-    slurm.add_argument("--cpus_per_task", type=positive, metavar="N", help="cores [1]")
-    slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="runs at a time [256]")
-    slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="more flags of sbatch's")
+    parser.usage = "ssdg sweep [status | retry] [DIR] [--c FILE ...] [--key value ...]"
+    parser.add_argument(
+        "action", nargs="?", choices=("run", "status", "retry"), default="run", help="what to do (default: run)"
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="DIR", help="for status and retry: the save_dir of a sweep"
+    )
+    grid = parser.add_argument_group("sweep: which runs")
+    grid.add_argument(
+        "--c", nargs="+", action="extend", type=find_config, default=[], metavar="FILE", help="config files"
+    )
+    grid.add_argument(
+        "--algorithms", type=words, default=[], metavar="A,B", help="algorithms (default: those of the configs)"
+    )
+    grid.add_argument("--targets", type=words, default=[], metavar="A,B", help="target domains, or all")
+    grid.add_argument("--seeds", type=numbers, default=[], metavar="1-5", help="seeds, as in 1-5 or 1,3")
+    grid.add_argument(
+        "--labels", type=numbers, default=[], metavar="10,5", help="numbers of labels per class and source domain"
+    )
+    local = parser.add_argument_group("sweep: where they run")
+    local.add_argument(
+        "--launcher", choices=("local", "slurm"), default="local", help="this machine or a cluster (default: local)"
+    )
+    local.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="number of parallel runs (default: 1, or all GPU slots when --gpus is given)",
+    )
+    local.add_argument("--gpus", type=words, default=[], metavar="0,1", help="GPUs to use")
+    local.add_argument("--jobs_per_gpu", type=positive, metavar="N", help="parallel runs per GPU (default: 1)")
+    slurm = parser.add_argument_group("sweep: resources per run with --launcher slurm")
+    slurm.add_argument("--partition", metavar="NAME", help="partition (default: that of the cluster)")
+    slurm.add_argument(
+        "--time",
+        type=minutes,
+        metavar="H:M:S",
+        help="time limit per job; the run is requeued when the limit is reached",
+    )
+    slurm.add_argument("--gpus_per_node", type=positive, metavar="N", help="GPUs per run (default: none)")
+    slurm.add_argument("--cpus_per_task", type=positive, metavar="N", help="CPU cores per run (default: 1)")
+    slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="number of parallel runs (default: 256)")
+    slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="further sbatch options")
     add_settings(parser)
     parser.set_defaults(call=run)
 
@@ -68,8 +96,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     retry = arguments.action == "retry"
     plan = _plan_of_folder(arguments.folder) if retry and arguments.folder else _plan_of_grid(grid(arguments))
-    wanted = {State.FAILED} if retry else {State.LEFT, State.QUEUED, State.STOPPED, State.RUNNING}
-    chosen = [job for job in plan.jobs if job.status.state in wanted]
+    states = {State.FAILED} if retry else {State.PENDING, State.QUEUED, State.STOPPED, State.RUNNING}
+    chosen = [job for job in plan.jobs if job.status.state in states]
     dry_run = convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run")
     if dry_run:
         print("\n".join(f"{job.status.state.value:<8} {job.folder}" for job in plan.jobs))
@@ -82,18 +110,18 @@ def run(arguments: argparse.Namespace) -> None:
 class Plan(NamedTuple):
     jobs: Sequence[Job]
     settings: Mapping[Path, Settings]
-    """By the run's folder, where they are not planned there already."""
+    """By run folder; empty if the runs were planned earlier."""
     save_dir: Path
 
     def write(self, chosen: Sequence[Job]) -> None:
         for job in chosen:
             if job.folder in self.settings:
-                jobs.write(job.folder, self.settings[job.folder])
+                jobs.write_plan(job.folder, self.settings[job.folder])
 
 
-def _plan_of_grid(asked: sweep.Grid) -> Plan:
-    experiments = sweep.experiments(asked)
-    return Plan(sweep.look_at(experiments), experiments, Path(next(iter(experiments.values())).save_dir))
+def _plan_of_grid(grid: sweep.Grid) -> Plan:
+    experiments = sweep.experiments(grid)
+    return Plan(sweep.read_jobs(experiments), experiments, Path(next(iter(experiments.values())).save_dir))
 
 
 def _plan_of_folder(folder: Path) -> Plan:
@@ -103,25 +131,24 @@ def _plan_of_folder(folder: Path) -> Plan:
 def _run_here(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) -> None:
     from semilearn_ext.commands.job import train
     from semilearn_ext.runs import local
-    from semilearn_ext.runs.display import Display
-    from semilearn_ext.runs.forks import can_fork, forking
+    from semilearn_ext.runs.process_pool import by_command, by_fork, can_fork
 
-    _refuse(arguments, _ON_SLURM, "a flag for --launcher slurm")
-    places = local.slots(arguments.jobs, arguments.gpus, arguments.jobs_per_gpu)
+    _refuse(arguments, _SLURM_OPTIONS, "an option of --launcher slurm")
+    slots = local.assign_slots(arguments.jobs, arguments.gpus, arguments.jobs_per_gpu)
     plan.write(chosen)
-    done = [RunFolder(job.folder).read_result() for job in plan.jobs if job.status.state is State.DONE]
-    start = forking(train, "semilearn_ext.training") if can_fork() else None
-    local.run(chosen, places, Display(), [result["seconds"] for result in done if "seconds" in result], start)
-    report([jobs.look(job.folder) for job in plan.jobs], plan.save_dir)
+    if chosen:
+        os.environ.setdefault("OMP_NUM_THREADS", str(local.threads_per_run(len(slots))))
+        local.run(chosen, slots, by_fork(train, preload="semilearn_ext.training") if can_fork() else by_command())
+    report([Job.read(job.folder) for job in plan.jobs], plan.save_dir)
 
 
 def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) -> None:
-    """Queue the jobs that are not queued yet, and return: the cluster does the rest."""
+    """Submit the jobs that are not in the queue yet, and return."""
     from semilearn_ext.runs import slurm
 
-    _refuse(arguments, _HERE, "a flag for --launcher local")
+    _refuse(arguments, _LOCAL_OPTIONS, "an option of --launcher local")
     if arguments.time is None:
-        raise UserError(f"{COMMAND_LINE}: --time: say how long a run may take in a row, as in --time 4:00:00")
+        raise UserError(f"{COMMAND_LINE}: --launcher slurm needs a time limit per job, as in --time 4:00:00")
     request = slurm.Request(
         minutes=arguments.time,
         partition=arguments.partition,
@@ -130,80 +157,84 @@ def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Jo
         array_parallelism=arguments.array_parallelism,
         sbatch=dict(arguments.sbatch),
     )
-    queue = slurm.in_queue()
-    wanted = [
-        job for job in chosen if job.status.state is not State.RUNNING and jobs.queued_as(job.folder) not in queue
+    queue = slurm.queued_ids()
+    new = [
+        job for job in chosen if job.status.state is not State.RUNNING and jobs.read_queue_id(job.folder) not in queue
     ]
-    if wanted:
-        plan.write(wanted)
-        identities = slurm.submit(wanted, request, plan.save_dir / slurm.LOGS)
-        for job, identity in zip(wanted, identities, strict=True):
-            jobs.mark_queued(job.folder, identity)
-        print(f"{len(wanted)} runs queued as {identities[0].split('_')[0]}")
-        print(f"how far they are: python -m semilearn_ext sweep status {plan.save_dir}")
-    if len(wanted) < len(chosen):
-        print(f"{len(chosen) - len(wanted)} runs are queued or running already")
+    if new:
+        plan.write(new)
+        queue_ids = slurm.submit(new, request, plan.save_dir / slurm.LOGS)
+        for job, queue_id in zip(new, queue_ids, strict=True):
+            jobs.write_queue_id(job.folder, queue_id)
+        print(f"Queued {len(new)} runs as SLURM job {queue_ids[0].split('_')[0]}")
+        print(f"Check progress with: ssdg sweep status {plan.save_dir}")
+    if len(new) < len(chosen):
+        print(f"{len(chosen) - len(new)} runs are already queued or running")
 
 
-def _refuse(arguments: argparse.Namespace, flags: set[str], reason: str) -> None:
-    for name in sorted(flags):
+def _refuse(arguments: argparse.Namespace, options: set[str], reason: str) -> None:
+    for name in sorted(options):
         if getattr(arguments, name):
             raise UserError(f"{COMMAND_LINE}: --{name} is {reason}")
 
 
 def report(planned: Sequence[Job], save_dir: Path) -> None:
-    """What is done, what is not and why, and what to do next. Anything unfinished is an error."""
+    """Print which runs are unfinished and why, the counts, and what to do next. Unfinished runs are an error."""
     unfinished = [job for job in planned if job.status.state is not State.DONE]
     for job in unfinished:
-        print(obituary(job))
+        print(describe_problem(job))
     print(sweep.count(planned))
     if len(unfinished) < len(planned):
-        print(f"tables: python -m semilearn_ext tables {save_dir}")
+        print(f"Make tables with: ssdg tables {save_dir}")
     failed = sum(job.status.state is State.FAILED for job in unfinished)
     if failed:
-        raise UserError(f"{failed} of {len(planned)} runs failed, see above; again: sweep retry {save_dir}")
+        raise UserError(
+            f"{failed} of {len(planned)} runs failed (see above); run them again with: ssdg sweep retry {save_dir}"
+        )
     if unfinished:
-        raise UserError(f"{len(unfinished)} of {len(planned)} runs are not done; the same command goes on")
+        raise UserError(f"{len(unfinished)} of {len(planned)} runs are unfinished; re-run the same command to continue")
 
 
-def obituary(job: Job) -> str:
-    """Why a run is not done: its state, the reason, and the end of what it printed."""
+def describe_problem(job: Job) -> str:
+    """Why a run is unfinished: its state, the reason, and the last lines of its output."""
     reason = job.status.record.reason
     lines = [f"{job.status.state.value}: {job.folder}{': ' if reason else ''}{reason}"]
-    said = jobs.last_words(job.folder)
-    if said:
-        lines += [f"  the end of its {CONSOLE_FILE}:", *(f"    {line}" for line in said)]
+    output = jobs.console_tail(job.folder)
+    if output:
+        lines += [f"  last lines of {RunFolder(job.folder).console_file.name}:", *(f"    {line}" for line in output)]
     return "\n".join(lines)
 
 
 def status(folder: Path) -> str:
-    """A line for every run at work, more for those that failed or were stopped, and the counts."""
-    found = sweep.find(folder)
+    """One line per running run, the details of failed and stopped ones, and the counts."""
+    runs = sweep.find(folder)
     lines = []
-    for job in found:
+    for job in runs:
         if job.status.state is State.RUNNING:
             last = RunFolder(job.folder).read_metrics()[-1:]
-            at = f", iteration {last[0]['iteration']}, target {last[0]['target/top1']:.1%}" if last else ""
-            lines.append(f"running: {job.folder} ({job.status.holder}{at})")
+            progress = f", iteration {last[0]['iteration']}, target {last[0]['target/top1']:.1%}" if last else ""
+            lines.append(f"running: {job.folder} ({job.status.holder}{progress})")
         elif job.status.state in (State.FAILED, State.STOPPED):
-            lines.append(obituary(job))
-    return "\n".join([*lines, sweep.count(found)])
+            lines.append(describe_problem(job))
+    return "\n".join([*lines, sweep.count(runs)])
 
 
 def _folder(arguments: argparse.Namespace) -> Path:
     if arguments.folder is None:
-        raise UserError(f"{COMMAND_LINE}: which folder? sweep {arguments.action} DIR")
+        raise UserError(f"{COMMAND_LINE}: {arguments.action} needs a folder: ssdg sweep {arguments.action} DIR")
     folder: Path = arguments.folder
     return folder
 
 
 def grid(arguments: argparse.Namespace) -> sweep.Grid:
     if arguments.folder is not None:
-        raise UserError(f"{COMMAND_LINE}: {str(arguments.folder)!r} stands alone; the folder of runs is --save_dir DIR")
-    overrides = {name: value for name, value in vars(arguments).items() if name not in _OWN}
-    for several, one in _AXES.items():
-        if getattr(arguments, several) and one in overrides:
-            raise UserError(f"{COMMAND_LINE}: --{several} and --{one} say the same thing; give one of them")
+        raise UserError(
+            f"{COMMAND_LINE}: unexpected argument {str(arguments.folder)!r}; set the folder of the runs with --save_dir"
+        )
+    overrides = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
+    for plural, singular in _AXES.items():
+        if getattr(arguments, plural) and singular in overrides:
+            raise UserError(f"{COMMAND_LINE}: --{plural} and --{singular} are both given; use one of them")
     return sweep.Grid(
         configs=arguments.c,
         overrides=overrides,
@@ -214,32 +245,6 @@ def grid(arguments: argparse.Namespace) -> sweep.Grid:
     )
 
 
-def words(text: str) -> list[str]:
-    found = [word for word in text.replace(",", " ").split() if word]
-    if not found:
-        raise argparse.ArgumentTypeError("expected words with commas between them")
-    return found
-
-
-def numbers(text: str) -> list[int]:
-    """``"1-5"``, ``"1,3"`` or ``"1-3,7"``."""
-    found: list[int] = []
-    for word in words(text):
-        first, dash, last = word.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise argparse.ArgumentTypeError(f"expected numbers such as 1-5 or 1,3, got {text!r}")
-        found += range(int(first), int(last or first) + 1)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} names no number: the first is above the last")
-    return found
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above zero, got {text!r}")
-    return int(text)
-
-
 def minutes(text: str) -> int:
     from semilearn_ext.runs import slurm
 
@@ -247,10 +252,3 @@ def minutes(text: str) -> int:
         return slurm.minutes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
-    return name.removeprefix("--"), value

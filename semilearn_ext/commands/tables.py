@@ -1,4 +1,4 @@
-"""``tables``: from run folders to the paper's tables, statistics and a page."""
+"""Make the paper's tables, statistics and a web page from finished runs."""
 
 from __future__ import annotations
 
@@ -9,53 +9,71 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semilearn_ext.commands.argument_types import words
 from semilearn_ext.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from semilearn_ext.report.build import Report
 
-HELP = "from run folders to the paper's tables, statistics and a page"
+HELP = "make tables, statistics and a web page from finished runs"
 FORMATS = ("md", "csv", "latex", "html")
-SAID = 30
-"""Remarks that are printed; all of them are in the files."""
+MAX_REMARKS = 30
+"""How many remarks are printed; the files contain all of them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that hold runs")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that contain runs")
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("results"),
         metavar="DIR",
-        help="where to write, or one file, NAME.md [results]",
+        help="output folder, or a single file NAME.md (default: results)",
     )
     parser.add_argument(
-        "--tables", metavar="A,B", help="only these: label_10, ablation, summary, … [all that have runs]"
+        "--tables",
+        type=words,
+        default=[],
+        metavar="A,B",
+        help="only these tables, for example label_10,ablation,summary (default: all tables that have runs)",
     )
-    parser.add_argument("--compare", default="", metavar="A,B", help="methods to put side by side")
-    parser.add_argument("--format", metavar="A,B", help=f"[{','.join(FORMATS)}; NAME.md: md]")
+    parser.add_argument("--compare", type=words, default=[], metavar="A,B", help="methods to show side by side")
+    parser.add_argument(
+        "--metric",
+        default="target/top1",
+        metavar="NAME",
+        help="any number recorded at the last evaluation, for example unlabeled/keep_rate (default: target/top1)",
+    )
     parser.add_argument(
         "--protocol",
-        choices=("last", "source_val", "oracle"),
+        choices=("last", "source_val", "oracle", "ema", "swa"),
         default="last",
-        help="last iteration, chosen on held-out source images, or the upper bound [last]",
+        help="which evaluation counts for target/top1: the last one, the best one on held-out source images, the best "
+        "one on the target domain, which is an upper bound, or the last one of averaged weights (default: last)",
+    )
+    parser.add_argument(
+        "--format",
+        type=words,
+        default=[],
+        metavar="A,B",
+        help=f"output formats (default: {','.join(FORMATS)}; md for a single file)",
     )
     parser.set_defaults(call=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.build import TABLES, build
+    from semilearn_ext.report.metrics import Metric
     from semilearn_ext.report.writers import markdown
 
-    names = _known(arguments.tables, TABLES, "--tables") if arguments.tables else TABLES
+    names = _checked(arguments.tables, TABLES, "--tables") or TABLES
     formats = _formats(arguments.format, arguments.out)
-    compared = [word for word in arguments.compare.split(",") if word]
-    if len(compared) == 1:
-        raise UserError(f"--compare: {compared[0]} alone; name two methods or more, with commas between them")
-    report = build(arguments.runs, names, compared, arguments.protocol)
+    if len(arguments.compare) == 1:
+        raise UserError(f"--compare: only {arguments.compare[0]} was given; give two methods or more, as in A,B")
+    report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
     if not report.tables:
         raise UserError("; ".join(report.absent))
-    command = shlex.join(["python", "-m", "semilearn_ext", *sys.argv[1:]])
+    command = shlex.join(["ssdg", *sys.argv[1:]])
     try:
         written = write(report, arguments.out, formats, command)
     except OSError as error:
@@ -63,11 +81,11 @@ def run(arguments: argparse.Namespace) -> None:
     print(markdown(report.tables[0]))
     for line in _first(report.remarks()):
         print(line, file=sys.stderr)
-    print(f"written: {', '.join(map(str, written))}")
+    print(f"Wrote {', '.join(map(str, written))}")
 
 
 def write(report: Report, out: Path, formats: Sequence[str], command: str) -> list[Path]:
-    """Write the report and return what a reader opens: files, and folders of files."""
+    """Write the report and return the files and folders to open."""
     from semilearn_ext import files
     from semilearn_ext.report import writers
     from semilearn_ext.report.page import page
@@ -98,26 +116,27 @@ def _is_markdown(out: Path) -> bool:
     return out.suffix == ".md"
 
 
-def _formats(text: str | None, out: Path) -> list[str]:
-    """What to write: everything, or what was asked for; into one file only Markdown goes."""
-    formats = _known(text, FORMATS, "--format") if text else list(FORMATS)
+def _formats(given: Sequence[str], out: Path) -> Sequence[str]:
+    """The requested formats, or all of them. A single file is Markdown."""
+    formats = _checked(given, FORMATS, "--format")
     if not _is_markdown(out):
-        return formats
-    if text and formats != ["md"]:
-        raise UserError(f"--format: {text} does not go into the one file {out}; name a folder, or leave --format out")
+        return formats or FORMATS
+    if formats not in ([], ["md"]):
+        raise UserError(
+            f"--format: {','.join(formats)} cannot be written to the single file {out}; give --out a folder"
+        )
     return ["md"]
 
 
-def _known(text: str, known: Sequence[str], option: str) -> list[str]:
-    """The words of a list with commas, each of ``known``."""
-    words = [word for word in text.split(",") if word]
-    for word in words:
+def _checked(given: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:
+    """``given``, each of which must be in ``known``."""
+    for word in given:
         if word not in known:
             hint = did_you_mean(word, known) or f" (known: {', '.join(known)})"
-            raise UserError(f"{option}: {word!r} is not known{hint}")
-    return words
+            raise UserError(f"{option}: unknown {word!r}{hint}")
+    return given
 
 
 def _first(remarks: Sequence[str]) -> list[str]:
-    more = len(remarks) - SAID
-    return [*remarks[:SAID], *([f"and {more} more, all of them in the files"] if more > 0 else [])]
+    more = len(remarks) - MAX_REMARKS
+    return [*remarks[:MAX_REMARKS], *([f"and {more} more, all of which are in the files"] if more > 0 else [])]

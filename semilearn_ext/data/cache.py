@@ -1,9 +1,12 @@
 """Images decoded and resized once into one memory-mapped uint8 file, and used by every later run.
 
-The file is named by the images' content and the size, so that a moved or copied tree finds it again and a changed
-one does not. Reading all files to know their content would take minutes a run on a large benchmark; a small index
-remembers the content of a tree by the names, sizes and times of its files. Files are written beside their place and
-renamed, so two runs that build the same cache at once both end up with a whole one.
+The file holds one row (3, size, size) per image, the squashed image, and for an image that is not square a second row
+right behind it, the centre crop that is used at test: one decode serves both, and square images cost nothing more.
+
+The file is named by the content of the images and the size, so that a moved or copied tree finds it again and a changed
+one does not. Reading all files to know their content would take minutes per run on a large benchmark; a small index
+remembers the content of a tree by the names, sizes and modification times of its files. Files are written under a
+temporary name and renamed, so two runs that build the same cache at once both end up with a complete one.
 """
 
 from __future__ import annotations
@@ -14,21 +17,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from tqdm import tqdm
 
 from semilearn_ext import files
-from semilearn_ext.data.decode import BadImage, decode, read
+from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels
 from semilearn_ext.errors import UserError
 
 _CHUNK = 256
 
 
 class CachedImages:
-    """Images by position from a memory-mapped file."""
+    """Images by position from a memory-mapped file: image k is row ``rows[k]``."""
 
     def __init__(self, pixels: np.ndarray, rows: np.ndarray) -> None:
         self.pixels, self.rows = pixels, rows
@@ -39,32 +43,44 @@ class CachedImages:
     def __getitem__(self, positions: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(self.pixels[self.rows[positions.numpy()]])
 
+    def select(self, positions: Sequence[int]) -> CachedImages:
+        """Only the images at ``positions``, in that order."""
+        return CachedImages(self.pixels, self.rows[np.asarray(positions, dtype=np.int64)])
+
 
 class DecodedImages:
-    """Images by position, decoded anew every time: ``cache: none``."""
+    """Images by position, decoded every time they are needed: ``cache: none``."""
 
-    def __init__(self, paths: Sequence[Path], size: int) -> None:
-        self.paths, self.size = list(paths), size
+    def __init__(self, paths: Sequence[Path], size: int, resize: Callable[[Image.Image, int], Image.Image]) -> None:
+        self.paths, self.size, self.resize = list(paths), size, resize
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, positions: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(np.stack([self._one(self.paths[p]) for p in positions.tolist()]))
+        return torch.from_numpy(np.stack([self._pixels(self.paths[p]) for p in positions.tolist()]))
 
-    def _one(self, path: Path) -> np.ndarray:
+    def _pixels(self, path: Path) -> np.ndarray:
         try:
-            return decode(read(path), self.size)
+            return to_pixels(self.resize(decode(read(path)), self.size))
         except BadImage as error:
-            raise UserError(f"{path}: not a whole image ({error})") from None
+            raise UserError(f"{path}: corrupt or truncated image ({error})") from None
+
+
+class ImageCache(NamedTuple):
+    """The two views of the same images, and the bad images by name with the reason."""
+
+    squashed: CachedImages
+    center: CachedImages
+    bad: dict[str, str]
 
 
 def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
-    """Decode every image; the broken ones with the reason."""
+    """Decode every image; the corrupt ones with the reason."""
 
     def reason(path: Path) -> str | None:
         try:
-            decode(read(path), None)
+            decode(read(path))
         except BadImage as error:
             return str(error)
         return None
@@ -74,27 +90,23 @@ def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
 
 
 def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool:
-    """Whether :func:`open_cache` would find everything made already."""
+    """Whether :func:`open_cache` would have nothing to build."""
     content = _read_index(folder / f"index-{_stat_key(root, sorted(names))}.json")
-    return content is not None and (folder / f"images-{content}-{size}px.npy").exists()
+    return content is not None and _pixels_file(folder, content, size).exists()
 
 
-def open_cache(
-    root: Path, names: Sequence[str], size: int, folder: Path, progress: bool = True
-) -> tuple[CachedImages, dict[str, str]]:
-    """The cached images of ``names`` below ``root``, built if need be, and the broken ones with the reason."""
+def open_cache(root: Path, names: Sequence[str], size: int, folder: Path, progress: bool = True) -> ImageCache:
+    """The cached images of ``names`` below ``root``, in that order. Builds the cache if necessary."""
     try:
         return _open(root, names, size, folder, progress)
     except OSError as error:
         raise UserError(
-            f"{folder}: the cache of {len(names)} images cannot be kept there ({error.strerror}); "
-            f"name another folder with --cache_dir, or go without with --cache none"
+            f"{folder}: cannot keep the cache of {len(names)} images there ({error.strerror}); "
+            f"choose another folder with --cache_dir, or do without a cache with --cache none"
         ) from None
 
 
-def _open(
-    root: Path, names: Sequence[str], size: int, folder: Path, progress: bool
-) -> tuple[CachedImages, dict[str, str]]:
+def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: bool) -> ImageCache:
     order = sorted(range(len(names)), key=names.__getitem__)
     ordered = [names[k] for k in order]
     index_file = folder / f"index-{_stat_key(root, ordered)}.json"
@@ -102,15 +114,23 @@ def _open(
     if content is None:
         content = _content_key(root, ordered, progress)
         files.write_json(index_file, {"content": content})
-    pixels_file = folder / f"images-{content}-{size}px.npy"
-    bad_file = pixels_file.with_suffix(".json")
+    pixels_file = _pixels_file(folder, content, size)
+    about_file = pixels_file.with_suffix(".json")
     if not pixels_file.exists():
-        _build(root, ordered, size, pixels_file, bad_file, progress)
-    pixels = np.load(pixels_file, mmap_mode="r")
-    rows = np.empty(len(names), dtype=np.int64)
-    rows[order] = np.arange(len(names))
-    bad: dict[str, str] = {ordered[int(row)]: why for row, why in json.loads(bad_file.read_text()).items()}
-    return CachedImages(pixels, rows), bad
+        _build(root, ordered, size, pixels_file, about_file, progress)
+    pixels = np.memmap(pixels_file, np.uint8, "r").reshape(-1, 3, size, size)
+    about = json.loads(about_file.read_text())
+    has_crop = np.zeros(len(names), dtype=np.int64)
+    has_crop[about["not_square"]] = 1
+    squashed, center = np.empty((2, len(names)), dtype=np.int64)
+    squashed[order] = np.arange(len(names)) + has_crop.cumsum() - has_crop
+    center[order] = squashed[order] + has_crop
+    bad: dict[str, str] = {ordered[int(number)]: reason for number, reason in about["bad"].items()}
+    return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad)
+
+
+def _pixels_file(folder: Path, content: str, size: int) -> Path:
+    return folder / f"images-{content}-{size}px.uint8"
 
 
 def _stat_key(root: Path, names: Sequence[str]) -> str:
@@ -125,16 +145,16 @@ def _stat_key(root: Path, names: Sequence[str]) -> str:
 
 
 def _content_key(root: Path, names: Sequence[str], progress: bool) -> str:
-    """A hash of what the files hold, in the order of their names, whatever the names are."""
+    """A hash of the content of the files, in the order of their names, whatever the names are."""
 
-    def one(name: str) -> bytes:
+    def digest_of(name: str) -> bytes:
         try:
             return hashlib.sha256(read(root / name)).digest()
         except BadImage as error:
             return str(error).encode()
 
     digest = hashlib.sha256()
-    for part in _parallel(one, names, "reading images", progress):
+    for part in _parallel(digest_of, names, "reading images", progress):
         digest.update(part)
     return digest.hexdigest()[:24]
 
@@ -146,30 +166,35 @@ def _read_index(path: Path) -> str | None:
         return None
 
 
-def _build(root: Path, names: Sequence[str], size: int, pixels_file: Path, bad_file: Path, progress: bool) -> None:
+def _build(root: Path, names: Sequence[str], size: int, pixels_file: Path, about_file: Path, progress: bool) -> None:
     bad: dict[str, str] = {}
+    not_square: list[int] = []
 
-    def write(file: Any) -> None:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), 3, size, size)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for row, image in enumerate(_parallel(one, names, f"caching at {size} px", progress)):
-            if isinstance(image, str):
-                bad[str(row)] = image
-                image = np.zeros((3, size, size), np.uint8)
-            file.write(np.ascontiguousarray(image).data)
-        files.write_json(bad_file, bad)
-
-    def one(name: str) -> np.ndarray | str:
+    def rows_of(name: str) -> list[np.ndarray] | str:
+        """The squashed image and, if it is not square, its centre crop; or what is wrong with it."""
         try:
-            return decode(read(root / name), size)
+            image = decode(read(root / name))
         except BadImage as error:
             return str(error)
+        views = [squash] if image.width == image.height else [squash, center_crop]
+        return [to_pixels(view(image, size)) for view in views]
+
+    def write(file: Any) -> None:
+        for number, rows in enumerate(_parallel(rows_of, names, f"caching at {size} px", progress)):
+            if isinstance(rows, str):
+                bad[str(number)] = rows
+                rows = [np.zeros((3, size, size), np.uint8)]
+            elif len(rows) == 2:
+                not_square.append(number)
+            for row in rows:
+                file.write(row.data)
+        files.write_json(about_file, {"bad": bad, "not_square": not_square})
 
     files.write_atomically(pixels_file, write)
 
 
 def _parallel(function: Callable[[Any], Any], items: Sequence[Any], title: str, progress: bool) -> Iterator[Any]:
-    """``function`` of every item, in order, by a few threads that never run far ahead of whoever takes the results."""
+    """``function`` of every item, in order, by a few threads that never run far ahead of the consumer."""
     bar = tqdm(total=len(items), desc=title, unit="img", disable=None if progress else True, leave=False)
     with bar, ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(items), _CHUNK):

@@ -1,4 +1,4 @@
-"""One image file to pixels."""
+"""One image file to pixels, as the network sees it in training and at test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ from PIL import Image, UnidentifiedImageError
 
 
 class BadImage(Exception):
-    """A file that is no whole image. The message is the reason, without the path."""
+    """A corrupt, truncated or unreadable image file. The message is the reason, without the path."""
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadImage(error.strerror or "cannot be read") from None
+
+
+def decode(content: bytes) -> Image.Image:
+    """The bytes of an image file to an RGB image of its own size. Raises BadImage."""
+    if not content:
+        raise BadImage("the file is empty")
+    try:
+        with Image.open(io.BytesIO(content)) as opened:
+            return to_rgb(opened)
+    except UnidentifiedImageError:
+        raise BadImage("not an image, or an unknown image format") from None
+    except Exception as error:  # Pillow raises many kinds of exceptions on damaged files
+        raise BadImage(" ".join(str(error).split()) or type(error).__name__) from None
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -22,24 +42,29 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def decode(content: bytes, size: int | None) -> np.ndarray:
-    """An image file's bytes to uint8 (3, H, W), resized to ``size`` x ``size`` (bilinear) unless it is None."""
-    if not content:
-        raise BadImage("the file is empty")
-    try:
-        with Image.open(io.BytesIO(content)) as opened:
-            image = to_rgb(opened)
-    except UnidentifiedImageError:
-        raise BadImage("not an image, or of a kind that is not known") from None
-    except Exception as error:  # Pillow raises many kinds on damaged files
-        raise BadImage(" ".join(str(error).split()) or type(error).__name__) from None
-    if size is not None and image.size != (size, size):
-        image = image.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image).transpose(2, 0, 1)
+def squash(image: Image.Image, size: int) -> Image.Image:
+    """The whole image as a ``size`` x ``size`` square, whatever its aspect ratio: what training starts from."""
+    return _resize(image, size, size)
 
 
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadImage(error.strerror or "cannot be read") from None
+def center_crop(image: Image.Image, size: int) -> Image.Image:
+    """The shorter side resized to ``size``, and the central square of that: the SSDG benchmark's test view.
+
+    The longer side is rounded down and the corner of the crop is rounded to even, as in torchvision.
+    """
+    width, height = image.size
+    if width <= height:
+        width, height = size, size * height // width
+    else:
+        width, height = size * width // height, size
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return _resize(image, width, height).crop((left, top, left + size, top + size))
+
+
+def _resize(image: Image.Image, width: int, height: int) -> Image.Image:
+    return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def to_pixels(image: Image.Image) -> np.ndarray:
+    """uint8 (3, H, W)."""
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))

@@ -44,8 +44,8 @@ class TextureLook:
 
     stroke: Stroke = Stroke((3.1, 3.6), (-6.0, 6.0), (-1.5, 1.5), (0.44, 0.58), 0.24)
     cells: tuple[int, ...] = (3, 6, 13)  # octaves of the texture: grid cells along a side
-    light_contrast: Range = (0.25, 0.60)  # swing of the texture's brightness
-    colour_contrast: Range = (0.10, 0.40)  # swing of each channel on its own
+    light_contrast: Range = (0.25, 0.60)  # range of the texture's brightness
+    colour_contrast: Range = (0.10, 0.40)  # range of each channel on its own
     distance_from_grey: Range = (0.16, 0.36)  # a mid-grey texture would hide a difference blend
     tint: float = 0.20
     blend: Range = (0.75, 1.0)
@@ -138,7 +138,7 @@ def glyph(font: str, digit: int) -> Image.Image:
     import matplotlib
 
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
-    # The basic layout is always there; the other engine depends on how Pillow was built.
+    # The basic layout engine is always available; the other one depends on how Pillow was built.
     typeface = ImageFont.truetype(str(file), _GLYPH_POINTS, layout_engine=ImageFont.Layout.BASIC)
     canvas = Image.new("L", (2 * _GLYPH_POINTS, 2 * _GLYPH_POINTS), 0)
     ImageDraw.Draw(canvas).text((_GLYPH_POINTS // 2, _GLYPH_POINTS // 4), str(digit), fill=255, font=typeface)
@@ -146,7 +146,7 @@ def glyph(font: str, digit: int) -> Image.Image:
 
 
 class _Placement(NamedTuple):
-    """Where a stroke lies on the canvas, and how thick it is."""
+    """The position of a stroke on the canvas, and its thickness."""
 
     row: float
     column: float
@@ -207,7 +207,7 @@ def _octaves(rng: np.random.Generator, cells: Sequence[int]) -> np.ndarray:
         weight = 1.0 / (1.0 + order)
         total += weight * np.asarray(grid.resize((SIZE, SIZE), Image.Resampling.BICUBIC), dtype=np.float64)
         weights += weight
-    # Averaging octaves shrinks their swing; the factor restores it.
+    # Averaging octaves reduces their range; the factor restores it.
     return total * (1.5 / weights)
 
 
@@ -218,7 +218,7 @@ def _tint(rng: np.random.Generator, strength: float) -> np.ndarray:
 
 
 def _contrasting_colours(rng: np.random.Generator, contrast: Range, tint: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ground and ink whose brightness differs by a contrast from the range, either one the lighter."""
+    """Ground and ink whose brightness differs by a contrast from the range; either one may be the lighter."""
     gap = rng.uniform(*contrast)
     darker = rng.uniform(0.05, 0.95 - gap)
     pair = [darker, darker + gap]

@@ -1,8 +1,8 @@
-"""``data prepare``: PACS and OfficeHome from the Hugging Face Hub; for the others, what to fetch by hand.
+"""``ssdg data prepare``: PACS and OfficeHome from the Hugging Face Hub; for the others, what to download by hand.
 
-The Hub's parquet files hold one image a row (``image``: bytes and file name, ``domain``, ``label``). They become the
-plain tree ``<name>/<domain>/<class>/*``, written into a folder beside its place and renamed when its counts are right:
-half a tree never looks like a whole one, and what was written is not written again after an interruption.
+The Hub's parquet files hold one image per row (``image``: bytes and file name, ``domain``, ``label``). They become the
+tree ``<name>/<domain>/<class>/*``, which is written under a temporary name and renamed when its counts are right: an
+incomplete tree never looks like a complete one, and an interrupted download continues with the files that are missing.
 """
 
 from __future__ import annotations
@@ -16,25 +16,11 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from semilearn_ext import files
-from semilearn_ext.data.catalog import BENCHMARKS, OnDisk
-from semilearn_ext.data.trees import plain_name
-from semilearn_ext.errors import UserError, did_you_mean
-
-REPOSITORIES = {"pacs": "flwrlabs/pacs", "office_home": "flwrlabs/office-home"}
-
-BY_HAND = {
-    "digits_dg": (
-        "1. Get digits_dg.zip (Zhou et al., 'Deep Domain-Adversarial Image Generation', AAAI 2020): its link stands in "
-        "the file DATASETS.md of the repository KaiyangZhou/Dassl.pytorch, section Digits-DG.",
-        "2. Unpack it so that {root}/digits_dg/mnist/train/0/ holds images, and the same for mnist_m, svhn and syn.",
-    ),
-    "mini_domainnet": (
-        "1. Get the cleaned archives clipart, painting, real and sketch of DomainNet (Peng et al., ICCV 2019) from "
-        "the authors' page, ai.bu.edu/M3SDA, and unpack them into {root}/domainnet/.",
-        "2. Get splits_mini.zip: its link stands in the file DATASETS.md of the repository KaiyangZhou/Dassl.pytorch, "
-        "section miniDomainNet. Unpack it so that {root}/domainnet/splits_mini/clipart_train.txt is there.",
-    ),
-}
+from semilearn_ext.data.layouts import plain_name
+from semilearn_ext.data.specs import ImageTreeSpec
+from semilearn_ext.data.split_files import FETCH_SPLITS
+from semilearn_ext.errors import UserError
+from semilearn_ext.registry import DATASETS
 
 
 class Row(NamedTuple):
@@ -45,65 +31,73 @@ class Row(NamedTuple):
 
 
 def prepare(name: str, root: Path) -> str:
-    """Fetch ``name`` into ``root`` and say what was done, or what is left to do by hand."""
-    benchmark = _benchmark(name)
+    """Download ``name`` into ``root`` and say what was done, or what remains to be done by hand."""
+    spec = DATASETS.get(name, "dataset")
+    if not isinstance(spec, ImageTreeSpec) or not (spec.hub or spec.by_hand):
+        others = [other.name for other in DATASETS if isinstance(other, ImageTreeSpec) and (other.hub or other.by_hand)]
+        raise UserError(f"{name!r} is not a dataset to download (those are: {', '.join(others)})")
     try:
-        tree = benchmark.tree(root)
+        tree = spec.tree(root)
     except UserError:
         tree = None
+    folder = root / (spec.name if spec.hub else spec.folders[0])
     if tree is not None:
-        return f"{name} is already there: {len(tree.items)} images in {tree.root}"
-    if name not in REPOSITORIES:
-        steps = "\n".join(step.format(root=root) for step in BY_HAND[name])
-        return f"{name} has to be fetched by hand:\n{steps}\n3. python -m semilearn_ext data check {name} --root {root}"
-    return unpack(benchmark, download(REPOSITORIES[name]), root)
-
-
-def _benchmark(name: str) -> OnDisk:
-    made = BENCHMARKS[name]() if name in BENCHMARKS else None
-    if not isinstance(made, OnDisk):
-        known = [*REPOSITORIES, *BY_HAND]
-        raise UserError(f"{name!r} cannot be fetched (can be: {', '.join(known)}){did_you_mean(name, known)}")
-    return made
+        folder = tree.folder or tree.root
+        message = f"{name} is already there: {len(tree.items)} images in {tree.root}"
+    elif spec.hub:
+        message = unpack(spec, download(spec.hub), folder)
+    else:
+        steps = [*spec.by_hand, "Check it with: ssdg data check {name} --root {root}"]
+        listed = [f"{number}. {step.format(name=name, root=root)}" for number, step in enumerate(steps, start=1)]
+        message = "\n".join([f"{name} has to be downloaded by hand:", *listed])
+    if not spec.splits_folder:
+        return message
+    place = folder / spec.splits_folder
+    return (
+        f"{message}\nFor the paper's own label splits (--splits published), {FETCH_SPLITS} and unpack it into {place}."
+    )
 
 
 def download(repository: str) -> list[Path]:
-    """The repository's parquet files in the Hub's own cache. An interrupted download goes on where it stopped."""
+    """The repository's parquet files in the Hub's own cache. An interrupted download is continued."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise UserError("huggingface_hub is not installed: pip install 'semilearn_ext[hub]'") from None
     try:
         folder = snapshot_download(repository, repo_type="dataset", allow_patterns="data/*.parquet")
-    except Exception as error:  # the Hub's client raises many kinds for one thing: it cannot be reached
+    except Exception as error:  # the Hub's client raises many kinds of exceptions when it cannot be reached
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{repository}: the download from the Hugging Face Hub failed: {reason}") from None
-    found = sorted(Path(folder, "data").glob("*.parquet"))
-    if not found:
+    parquet = sorted(Path(folder, "data").glob("*.parquet"))
+    if not parquet:
         raise UserError(f"{repository}: no parquet files in its folder data")
-    return found
+    return parquet
 
 
-def unpack(benchmark: OnDisk, parquet: Sequence[Path], root: Path) -> str:
-    """Parquet files -> ``root/<name>/<domain>/<class>/*``, checked against the published counts."""
-    place = root / benchmark.name
-    if place.exists():
-        raise UserError(f"{place}: is there but is not {benchmark.name}; move it away first")
-    partial = root / f".{benchmark.name}.partial"
+def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
+    """Parquet files -> ``folder/<domain>/<class>/*``, checked against the published counts."""
+    if folder.exists():
+        raise UserError(f"{folder}: exists but is not {spec.name}; move it away first")
+    partial = folder.with_name(f".{folder.name}.partial")
     counts: Counter[str] = Counter()
-    total = sum(benchmark.counts.values())
-    for number, row in enumerate(tqdm(read_rows(parquet), total=total, unit="img", desc=benchmark.name, disable=None)):
+    taken: set[Path] = set()
+    total = sum(spec.counts.values())
+    for number, row in enumerate(tqdm(read_rows(parquet), total=total, unit="img", desc=spec.name, disable=None)):
         counts[row.domain] += 1
-        file = partial / row.domain / row.label / f"{number:05d}_{row.file}"
+        file = partial / row.domain / row.label / row.file
+        if file in taken:
+            file = file.with_name(f"{number:05d}_{row.file}")
+        taken.add(file)
         if not file.exists():
             files.write_atomically(file, lambda out, content=row.content: out.write(content))  # type: ignore[misc]
-    if dict(counts) != dict(benchmark.counts):
+    if dict(counts) != dict(spec.counts):
         raise UserError(
-            f"{benchmark.name}: expected {dict(benchmark.counts)} images, got {dict(counts)}; what there is lies in "
+            f"{spec.name}: expected {dict(spec.counts)} images, got {dict(counts)}; the images that arrived are in "
             f"{partial}"
         )
-    partial.rename(place)
-    return f"{benchmark.name}: {total} images in {place}"
+    partial.rename(folder)
+    return f"{spec.name}: {total} images in {folder}"
 
 
 def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:
@@ -126,13 +120,13 @@ def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:
 
 
 def _class_names(schema: Any) -> list[str]:
-    """The Hub writes the names of the label numbers into the file's metadata."""
+    """The names of the classes in the order of their numbers. The Hub writes them into the file's metadata."""
     features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     return [plain_name(name) for name in features["label"]["names"]]
 
 
 def _file_name(image: dict[str, Any]) -> str:
-    """The image's own file name, without any folder, with an ending that says what it is."""
+    """The image's own file name without folders, with an ending that says what it is."""
     name = PurePosixPath((image.get("path") or "").replace("\\", "/")).name.lstrip(".")
     if "." in name:
         return name

@@ -1,46 +1,34 @@
-"""Batches in the form USB's algorithms take them, with only the views the algorithm asks for.
+"""Batches in USB's form, with only the views that the algorithm uses.
 
-USB passes a batch's entries on by the names of ``train_step``'s parameters, so those names say which views are
-needed: ``x_ulb_w`` and ``x_ulb_s`` for most, ``x_ulb_s_0`` and ``x_ulb_s_1`` for CoMatch, no unlabelled image at
-all for a supervised method. Domain labels ride along as ``d_lb`` and ``d_ulb``.
+USB passes the entries of a batch to ``train_step`` by the names of its parameters, so those names say which views are
+needed: ``x_ulb_w`` and ``x_ulb_s`` for most algorithms, ``x_ulb_s_0`` and ``x_ulb_s_1`` for CoMatch, no unlabelled
+image for a supervised method. Batches also contain the number of every image's source domain, ``d_lb`` and ``d_ulb``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from semilearn_ext.data import views
+from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.samplers import DomainBatches
-from semilearn_ext.data.ssdg import SSDGData
+from semilearn_ext.data.views import VIEW_KINDS
 
 Batch = dict[str, torch.Tensor]
 LABELLED, UNLABELLED = 0, 1
 
 
-def _plain(images: torch.Tensor, spec: views.ViewSpec, _: torch.Generator) -> torch.Tensor:
-    return views.plain(images, spec)
-
-
-_VIEWS: dict[str, Callable[..., torch.Tensor]] = {
-    "x_lb": views.weak,
-    "x_lb_s": views.strong,
-    "x_lb_p": _plain,
-    "x_ulb_w": views.weak,
-    "x_ulb_s": views.strong,
-    "x_ulb_p": _plain,
-    "x_ulb_s_0": views.strong,
-    "x_ulb_s_1": views.strong,
-}
 _ROTATED = "x_ulb_s_0_rot"
 
 
 class BatchMaker(Dataset[Batch]):
-    """Makes the batch of any (epoch, step). Its randomness depends on seed, epoch, step and process alone."""
+    """Makes the batch of any (epoch, step). Its randomness depends only on the seed, epoch, step and process."""
 
     def __init__(
         self,
@@ -56,11 +44,11 @@ class BatchMaker(Dataset[Batch]):
         self.batches = batches
         self.stream = stream
         self.suffix = "lb" if stream == LABELLED else "ulb"
-        self.views = {name: _VIEWS[name] for name in names if name in _VIEWS and f"_{self.suffix}" in name}
+        self.kinds = {name: VIEW_KINDS[name] for name in names if name in VIEW_KINDS and f"_{self.suffix}" in name}
         if weak_pair:
-            self.views = dict.fromkeys(self.views, views.weak)
+            self.kinds = dict.fromkeys(self.kinds, "weak")
         self.rotates = _ROTATED in names and stream == UNLABELLED
-        # Algorithms that keep something for every image number them 0, 1, … within their own stream.
+        # Algorithms that keep a value per image expect images to be numbered 0, 1, … within their own stream.
         self.number = np.full(len(data.items), -1)
         self.number[np.asarray(positions)] = np.arange(len(positions))
         self.targets = data.labels[torch.as_tensor(positions)].tolist()
@@ -76,7 +64,7 @@ class BatchMaker(Dataset[Batch]):
         rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
         with one_thread():
             images = self.data.store[index]
-            batch = {name: make(images, self.data.view, rng) for name, make in self.views.items()}
+            batch = {name: views.make(kind, images, self.data.view, rng) for name, kind in self.kinds.items()}
         batch[f"idx_{self.suffix}"] = torch.from_numpy(self.number[positions])
         batch[f"d_{self.suffix}"] = self.data.domains[index]
         if self.stream == LABELLED:
@@ -89,7 +77,7 @@ class BatchMaker(Dataset[Batch]):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Views are many small operations: on a busy machine several threads make them several times slower."""
+    """Views are many small operations, which several threads make several times slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -99,13 +87,13 @@ def one_thread() -> Iterator[None]:
 
 
 def _rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
-    """Each image turned by its own number of quarter turns."""
-    turned = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
-    return turned[quarters, torch.arange(len(images))]
+    """Every image (N, 3, H, W), rotated by its own number (N,) of quarter turns."""
+    rotations = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
+    return rotations[quarters, torch.arange(len(images))]
 
 
 class Positions:
-    """Where a run is: (epoch, step) of every batch from there to the end of the epoch or of the run."""
+    """(epoch, step) of every batch from the current iteration to the end of the epoch or of the run."""
 
     def __init__(self, steps: int, total_steps: int) -> None:
         self.steps, self.total_steps = steps, total_steps
@@ -121,7 +109,7 @@ class Positions:
 
 
 class EpochLoader:
-    """The batches of one epoch after the other, from any position: what USB iterates over."""
+    """The batches of one epoch after the other, starting anywhere: what USB iterates over."""
 
     def __init__(self, maker: BatchMaker, total_steps: int, workers: int, pin_memory: bool) -> None:
         self.dataset = maker
@@ -139,7 +127,7 @@ class EpochLoader:
             )
 
     def seek(self, iteration: int) -> None:
-        """The next batch is that of ``iteration``, counted over the whole run."""
+        """Continue with the batch of ``iteration``, counted over the whole run."""
         self.positions.iteration = iteration
 
     def __len__(self) -> int:
@@ -153,10 +141,18 @@ class EpochLoader:
 
 
 class PlainImages:
-    """Un-augmented images at some positions, for evaluation: batches of ``(x, y)`` in order."""
+    """Un-augmented images at some positions, in batches and in order.
 
-    def __init__(self, data: SSDGData, positions: Sequence[int], batch_size: int) -> None:
+    Args:
+        view: ``test``: as the network sees images at test (``test_view``), for everything that is evaluated;
+            ``plain``: squashed to a square as in training, for prototypes and style encodings.
+    """
+
+    def __init__(
+        self, data: SSDGData, positions: Sequence[int], batch_size: int, *, view: Literal["test", "plain"]
+    ) -> None:
         self.data = data
+        self.store = data.test_store if view == "test" else data.store
         self.positions = torch.as_tensor(positions, dtype=torch.long)
         self.labels = data.labels[self.positions]
         self.batch_size = batch_size
@@ -164,23 +160,23 @@ class PlainImages:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def share(self, rank: int, world: int) -> Iterator[tuple[slice, torch.Tensor]]:
-        """This process's batches: where each lies in ``labels``, and its images."""
+    def share(self, rank: int = 0, world_size: int = 1) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The batches of this process: the slice of ``labels`` that belongs to each, and its images."""
         for number, start in enumerate(range(0, len(self), self.batch_size)):
-            if number % world == rank:
+            if number % world_size == rank:
                 part = slice(start, start + self.batch_size)
-                yield part, views.plain(self.data.store[self.positions[part]], self.data.view)
+                yield part, views.plain(self.store[self.positions[part]], self.data.view)
 
 
 def batch_makers(
-    data: SSDGData, names: Sequence[str], *, weak_pair: bool = False, rank: int = 0, world: int = 1
+    data: SSDGData, names: Sequence[str], *, weak_pair: bool = False, rank: int = 0, world_size: int = 1
 ) -> dict[str, BatchMaker]:
-    """``train_lb`` and, when the algorithm takes any unlabelled image, ``train_ulb``.
+    """``train_lb`` and, if the algorithm uses unlabelled images, ``train_ulb``.
 
     Args:
         names: the parameters of the algorithm's ``train_step``.
-        weak_pair: both unlabelled views are weak (MeanTeacher and its kin).
-        rank, world: this process among all of them.
+        weak_pair: both unlabelled views are weak (MeanTeacher and its relatives).
+        rank, world_size: number of this process, and number of all processes.
     """
     settings = data.settings
     per_domain = settings.batch_size // len(data.sources)
@@ -188,7 +184,7 @@ def batch_makers(
     def make(stream: int, positions: list[int], count: int, weak: bool) -> BatchMaker:
         domains = data.by_domain(positions)
         order = DomainBatches(
-            domains, count, data.steps_per_epoch, seed=settings.seed, stream=stream, rank=rank, world=world
+            domains, count, data.steps_per_epoch, seed=settings.seed, stream=stream, rank=rank, world_size=world_size
         )
         return BatchMaker(data, order, positions, names, stream, weak_pair=weak)
 

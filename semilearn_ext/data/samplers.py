@@ -1,8 +1,8 @@
 """Which images make up each step: the same number from every source domain, in an order fixed by the seed.
 
-An epoch is one pass over the unlabelled images of the smallest source domain. Within a pass no image comes
-twice; a label set smaller than an epoch is passed over several times. Any step of any epoch can be asked for
-directly, which is what makes a run resumable at any batch.
+An epoch is one pass over the unlabelled images of the smallest source domain. Within a pass no image is repeated; if
+there are fewer labelled images than an epoch needs, there are several passes over them. The batch of any step of any
+epoch can be computed directly, so a run can resume at any step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def iterations_per_epoch(unlabelled_by_domain: Sequence[int], per_domain: int) -> int:
-    """What the smallest domain allows at ``per_domain`` images a step."""
+    """As many as the smallest domain allows with ``per_domain`` images per step."""
     return min(unlabelled_by_domain) // per_domain
 
 
@@ -22,11 +22,10 @@ class DomainBatches:
 
     Args:
         domains: for every source domain, the positions of its images.
-        per_domain: images of each domain a step.
-        steps: steps an epoch.
-        seed, stream: what the order depends on besides the epoch; labelled and unlabelled images are two
-            streams.
-        rank, world: this process's share: an equal part of every domain's images.
+        per_domain: images per domain and step, over all processes.
+        steps: steps per epoch.
+        seed, stream: the order depends on these and on the epoch; labelled and unlabelled images are two streams.
+        rank, world_size: number of this process, and number of all processes; each gets an equal part of every domain.
     """
 
     def __init__(
@@ -38,13 +37,13 @@ class DomainBatches:
         seed: int,
         stream: int,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
     ) -> None:
         self.domains = [np.asarray(positions) for positions in domains]
         self.per_domain = per_domain
         self.steps = steps
         self.key = (seed, stream)
-        self.rank, self.world = rank, world
+        self.rank, self.world_size = rank, world_size
         self._epoch: tuple[int, np.ndarray] | None = None
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
@@ -54,17 +53,17 @@ class DomainBatches:
         return self._epoch[1][step]
 
     def _order(self, epoch: int) -> np.ndarray:
-        """(steps, images a step) positions for a whole epoch."""
-        share = slice(self.rank * self.per_domain // self.world, (self.rank + 1) * self.per_domain // self.world)
+        """(steps, images per step) positions for a whole epoch."""
+        first, end = (part * self.per_domain // self.world_size for part in (self.rank, self.rank + 1))
         columns = []
         for number, positions in enumerate(self.domains):
-            wanted = self.steps * self.per_domain
-            passes = -(-wanted // len(positions))
+            needed = self.steps * self.per_domain
+            passes = -(-needed // len(positions))
             order = np.concatenate(
                 [
-                    np.random.default_rng([*self.key, epoch, number, again]).permutation(positions)
-                    for again in range(passes)
+                    np.random.default_rng([*self.key, epoch, number, repeat]).permutation(positions)
+                    for repeat in range(passes)
                 ]
             )
-            columns.append(order[:wanted].reshape(self.steps, self.per_domain)[:, share])
+            columns.append(order[:needed].reshape(self.steps, self.per_domain)[:, first:end])
         return np.concatenate(columns, axis=1)

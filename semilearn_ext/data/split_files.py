@@ -1,60 +1,83 @@
-"""Label splits given as a file, in the ssdg-benchmark's form: ours, or those its authors released.
+"""Label splits in files of the SSDG benchmark's form: published ones, or those that ``ssdg data split`` writes.
 
-``{"train_x": [[path, label, domain], ...], "train_u": [...]}``, paths relative to the image folder. Old class-folder
-names such as ``000_Alarm_Clock`` and a leading ``images/`` are resolved; a path that leads elsewhere, an image that
-is not there and an image of the target domain are refused.
+``{"train_x": [[path, label, domain], ...], "train_u": [...]}``, with paths relative to the image folder, and domains as
+names or numbers. Old class folder names such as ``000_Alarm_Clock`` and a leading ``images/`` are resolved. Classes may
+be numbered in another order than ours. Paths that lead outside the image folder, missing images, images of another
+domain than the file says and images of the target domain are refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
+from semilearn_ext.data.layouts import check_relative, plain_name
 from semilearn_ext.data.splits import Item, Split
-from semilearn_ext.data.trees import check_relative, plain_name
 from semilearn_ext.errors import UserError
 
+FETCH_SPLITS = (
+    "get the archive of label splits linked in the README of github.com/dongkwani/UPCSC (Dataset Preparation)"
+)
 
-def read_split(path: Path) -> dict[str, list[Any]]:
+
+class SplitFile(NamedTuple):
+    """The rows ``[path, label, domain]`` of a split file, and a hash of its content."""
+
+    path: Path
+    labelled: list[Any]
+    unlabelled: list[Any]
+    sha256: str
+
+
+def split_file_name(target: str, labels: int, seed: int) -> str:
+    """As in the SSDG benchmark; ``labels`` is the requested number over all classes and source domains."""
+    return f"{target}_nlab{labels}_seed{seed}.json"
+
+
+def read_split(path: Path) -> SplitFile:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        rows = json.loads(content)
     except OSError as error:
-        raise UserError(f"split_file: {path}: {error.strerror}") from None
+        raise UserError(f"{path}: cannot read the label split: {error.strerror}") from None
     except ValueError as error:
-        raise UserError(f"split_file: {path}: not valid JSON ({error})") from None
-    if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in ("train_x", "train_u")):
-        raise UserError(f"split_file: {path}: expected lists called train_x and train_u")
-    return content
+        raise UserError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(rows, dict) or not all(isinstance(rows.get(key), list) for key in ("train_x", "train_u")):
+        raise UserError(f"{path}: expected lists called train_x and train_u")
+    return SplitFile(path, rows["train_x"], rows["train_u"], hashlib.sha256(content).hexdigest())
 
 
-def apply_split(path: Path, items: Sequence[Item], default: Split, target: str, sources: Sequence[str]) -> Split:
-    """The split that ``path`` describes. Validation and target images are those of ``default``."""
-    content = read_split(path)
+def apply_split(file: SplitFile, items: Sequence[Item], default: Split, target: str, sources: Sequence[str]) -> Split:
+    """The split that ``file`` describes. Validation and target images are those of ``default``."""
     finder = _Finder(items)
     labelled, unlabelled = (
-        [finder.find(row, f"split_file: {path}: {key}") for row in content[key]] for key in ("train_x", "train_u")
+        [finder.find(row, f"{file.path}: {key}") for row in rows]
+        for key, rows in (("train_x", file.labelled), ("train_u", file.unlabelled))
     )
-    named = [*labelled, *unlabelled]
+    named = {*labelled, *unlabelled}
     for position in named:
         if items[position].domain == target:
-            raise UserError(f"split_file: {path}: {items[position].name} is an image of the target domain {target!r}")
+            raise UserError(f"{file.path}: {items[position].name} is an image of the target domain {target!r}")
         if items[position].domain not in sources:
-            raise UserError(f"split_file: {path}: {items[position].name} is of a domain that is not trained on")
-    if len(set(named)) != len(named):
-        raise UserError(f"split_file: {path}: some images are named twice")
-    held_out = [position for position in default.source_val if position not in set(named)]
+            raise UserError(f"{file.path}: {items[position].name} is from a domain that is not trained on")
+    if len(named) != len(labelled) + len(unlabelled):
+        raise UserError(f"{file.path}: some images are named twice")
+    held_out = [position for position in default.source_val if position not in named]
     return Split(labelled, unlabelled, held_out, default.target)
 
 
 class _Finder:
-    """Positions by path, or by what is left of it when folders are called differently."""
+    """Finds the position of an image by its path, even if folders are called differently."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
         self.exact = {item.name: position for position, item in enumerate(items)}
         self.loose = {_loose(item.name): position for position, item in enumerate(items)}
+        self.label_in_file: dict[int, int] = {}
+        self.label_in_data: dict[int, int] = {}
 
     def find(self, row: Any, where: str) -> int:
         if not isinstance(row, list) or len(row) < 2 or not isinstance(row[0], str) or not isinstance(row[1], int):
@@ -62,9 +85,17 @@ class _Finder:
         name = check_relative(row[0], where)
         position = self.exact.get(name, self.loose.get(_loose(name)))
         if position is None:
-            raise UserError(f"{where}: {name} is not in the data")
-        if self.items[position].label != row[1]:
-            raise UserError(f"{where}: {name} has label {row[1]} there and {self.items[position].label} in the data")
+            raise UserError(
+                f"{where}: {name} is not in the data; mirrors of a benchmark may name its files differently"
+            )
+        item = self.items[position]
+        if len(row) > 2 and isinstance(row[2], str) and row[2] != item.domain:
+            raise UserError(f"{where}: {name} is listed under domain {row[2]!r}, but is in {item.domain!r}")
+        if (
+            self.label_in_file.setdefault(item.label, row[1]) != row[1]
+            or self.label_in_data.setdefault(row[1], item.label) != item.label
+        ):
+            raise UserError(f"{where}: {name} has label {row[1]}, unlike other images of its class")
         return position
 
 

@@ -1,16 +1,17 @@
-"""Leave-one-domain-out label splits: pure functions over names, no images in sight.
+"""Leave-one-domain-out label splits: pure functions of names, without any images.
 
-Which images of a class are labelled depends on (dataset, domain, class, seed) and the images' own names alone:
-names are put in the order of a hash of all these, and the first n are labelled. So listing order, platform and
-the domain left out do not matter, and the 5-label set is the beginning of the 10-label set. The held-out source
-validation images are chosen the same way without the seed: every seed validates on the same ones.
+Which images of a class are labelled depends only on the dataset, domain, class and seed and on the names of the images:
+names are ordered by a hash of all these, and the first n are labelled. So the order of listing, the platform and the
+target domain do not matter, and the 5 labelled images are among the 10. The held-out source validation images are
+chosen in the same way but without the seed, so they are the same for every seed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,10 +21,9 @@ HELD_OUT = 0.1
 
 
 class Item(NamedTuple):
-    """One image: its name within the benchmark (a path), class, domain, and what its place in a split depends on.
+    """One image: its name within the dataset (a path), class, domain, and the key that its place in a split depends on.
 
-    The key is the file's own name, without the folders that tell class and domain: mirrors of a benchmark call
-    those differently.
+    The key is the file's own name without the folders of class and domain, which mirrors of a dataset call differently.
     """
 
     name: str
@@ -58,12 +58,11 @@ def leave_one_out(
     seed: int,
     classes: Sequence[str],
     held_out: frozenset[str] | None = None,
-    where: str = "labels_per_class",
 ) -> Split:
-    """Split ``items`` for one target domain. Raises UserError when a class has too few images.
+    """Split ``items`` for one target domain. Of a class with too few training images, all are labelled.
 
     Args:
-        held_out: names of the images the benchmark itself holds out for validation; None: a tenth of every class.
+        held_out: names of the images that the dataset itself holds out for validation; None: a tenth of every class.
     """
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, item in enumerate(items):
@@ -77,11 +76,6 @@ def leave_one_out(
             else:
                 validation = [p for p in group if items[p].name in held_out]
                 rest = [p for p in group if items[p].name not in held_out]
-            if len(rest) < labels_per_class:
-                raise UserError(
-                    f"{where}: {labels_per_class} labels asked for, but class {name!r} of domain {domain!r} "
-                    f"has {len(rest)} training images"
-                )
             order = order_by_hash([items[p].key for p in rest], dataset, domain, name, "labels", seed)
             ordered = [rest[k] for k in order]
             split.source_val.extend(validation)
@@ -97,11 +91,49 @@ def _hold_out(group: Sequence[int], items: Sequence[Item], key: tuple[str, str, 
     return ordered[:count], ordered[count:]
 
 
-def as_json(split: Split, items: Sequence[Item], sources: Sequence[str]) -> dict[str, list[list[object]]]:
-    """The ssdg-benchmark's own form: ``[path, label, domain number]``, and the validation images beside it."""
+def check_labels(
+    split: Split,
+    items: Sequence[Item],
+    *,
+    sources: Sequence[str],
+    classes: Sequence[str],
+    labels_per_class: int,
+    few_labels: str,
+    where: str,
+) -> dict[str, int]:
+    """Refuse a split that does not have ``labels_per_class`` labels for every class and source domain.
+
+    A class with fewer training images than that is an error (``few_labels: error``), or all of them have to be labelled
+    (``take_all``). Returns such classes: ``"domain/class"`` and the number of labels.
+    """
+    labelled, unlabelled = (
+        Counter((items[p].domain, items[p].label) for p in part) for part in (split.labelled, split.unlabelled)
+    )
+    short: dict[str, int] = {}
+    for domain, (label, name) in itertools.product(sources, enumerate(classes)):
+        count = labelled[domain, label]
+        if count > labels_per_class or (count < labels_per_class and unlabelled[domain, label]):
+            raise UserError(
+                f"{where}: {labels_per_class} labels per class asked for, but class {name!r} of domain {domain!r} "
+                f"has {count}"
+            )
+        if count < labels_per_class:
+            short[f"{domain}/{name}"] = count
+    if short and few_labels == "error":
+        first, count = next(iter(short.items()))
+        more = f" and {len(short) - 1} more classes have too few" if len(short) > 1 else ""
+        raise UserError(
+            f"{where}: {labels_per_class} labels per class asked for, but {first} has only {count} training "
+            f"images{more}; ask for fewer, or label all images of such classes with --few_labels take_all"
+        )
+    return short
+
+
+def as_json(split: Split, items: Sequence[Item]) -> dict[str, list[list[object]]]:
+    """The SSDG benchmark's form, ``[path, label, domain]`` for every image, with our validation images in addition."""
 
     def rows(positions: Sequence[int]) -> list[list[object]]:
-        return [[items[p].name, items[p].label, sources.index(items[p].domain)] for p in positions]
+        return [[items[p].name, items[p].label, items[p].domain] for p in positions]
 
     return {
         "train_x": rows(split.labelled),

@@ -1,1 +1,1 @@
-"""What makes any USB algorithm portable: devices, data, parameter groups, evaluation, records, checkpoints."""
+"""The engine: any USB algorithm on any device, with our data, evaluation, records and checkpoints."""

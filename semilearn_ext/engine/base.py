@@ -1,8 +1,8 @@
-"""What stands between any USB algorithm and USB's AlgorithmBase, and makes it portable.
+"""The base class that makes any USB algorithm portable.
 
-``class Adapted(FixMatch, SSDGBase)`` puts SSDGBase right behind FixMatch in Python's method order: FixMatch's own
-methods stay on top, and where it says ``super()`` it reaches ours instead of USB's. So data, device, optimizer,
-hooks, evaluation and checkpoints are replaced once, for every algorithm, and none of them is touched.
+``class Adapted(FixMatch, SSDGBase)`` puts SSDGBase right behind FixMatch in Python's method resolution order:
+FixMatch's own methods win, and its calls of ``super()`` reach ours before USB's. So data, device, optimizer, hooks,
+evaluation and checkpoints are replaced once, for every algorithm, and no algorithm is changed.
 """
 
 from __future__ import annotations
@@ -12,55 +12,73 @@ import threading
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
+from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, batch_makers
-from semilearn_ext.data.ssdg import SSDGData
 from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.averages import Averages, AveragesHook
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_precision, place, to_device
 from semilearn_ext.engine.ema import EMAHook, InPlaceEMA
 from semilearn_ext.engine.evaluation import EvaluationHook, predict, top1
-from semilearn_ext.engine.hooks import GuardHook, PositionHook, ProgressHook, StopHook, TrackHook, UpdateHook
-from semilearn_ext.engine.observing import ForgetHook, Observer, PluginHook
+from semilearn_ext.engine.hooks import (
+    FiniteLossHook,
+    LoaderSeekHook,
+    ProgressHook,
+    StopHook,
+    TensorBoardHook,
+    UpdateHook,
+)
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
 from semilearn_ext.errors import UserError
-from semilearn_ext.plugins import Scene, attach
+from semilearn_ext.semilearn_api import AimHook, AlgorithmBase, Hook, TBLog, WANDBHook
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.methods import LABELLED_ONLY, parse_name
-from semilearn_ext.usb import AimHook, AlgorithmBase, WANDBHook
+from semilearn_ext.specs import AlgorithmSpec
 
 
-class Traits(NamedTuple):
-    """What an algorithm wants that its signature does not say."""
+class StepLoss(NamedTuple):
+    """The outcome of one step before the update."""
 
-    weak_pair: bool = False
-    """Both unlabelled views are weak."""
-    teacher: bool = False
-    """It predicts with averaged weights while training."""
-    cuda_calls: bool = False
-    """It says ``.cuda()`` in its own code."""
-    projected_features: bool = False
-    """The features it returns are a projection, not what it classifies."""
-    one_call: bool = False
-    """It classifies labelled, weak and strong views in one call, in this order."""
-    labelled_too: bool = False
-    """It treats its labelled images as unlabelled ones too."""
+    total: Tensor
+    """The loss that is minimised, with gradient."""
+    terms: dict[str, Any]
+    """What is logged: every term, and the weights of the plug-ins' terms."""
 
 
 class SSDGBase(AlgorithmBase):
     """AlgorithmBase on any device, on leave-one-domain-out data, with our records and checkpoints."""
 
-    traits: ClassVar[Traits] = Traits()
-    plugin_names: ClassVar[tuple[str, ...]] = ()
-    model: Any
-    ema: Any
+    spec: ClassVar[AlgorithmSpec]
+    model: nn.Module
+    ema: InPlaceEMA | None
+    it: int
+    epoch: int
+    epochs: int
+    num_classes: int
+    num_train_iter: int
+    num_eval_iter: int
+    num_log_iter: int
+    clip_grad: float
+    best_eval_acc: float
+    best_it: int
+    optimizer: torch.optim.Optimizer
+    scheduler: LambdaLR
+    tb_log: TBLog | None
+    loader_dict: dict[str, EpochLoader]
+    dataset_dict: dict[str, BatchMaker]
+    hooks_dict: dict[str, Hook]
+    out_dict: dict[str, Any]
+    log_dict: dict[str, Any]
+    print_fn: Callable[[str], None]
 
     def __init__(
         self,
@@ -70,10 +88,16 @@ class SSDGBase(AlgorithmBase):
         logger: Any = None,
         **kwargs: Any,
     ) -> None:
+        if not hasattr(args, "context"):
+            raise UserError(
+                f"{args.algorithm}: runs on this package's engine, which ssdg train starts; on stock USB the same "
+                f"method is {args.algorithm.removeprefix('ssdg_').partition('@')[0]!r}"
+            )
         self.context: RunContext = args.context
         self.settings = self.context.settings
         self.device = self.context.device
         self.metrics: list[dict[str, Any]] = []
+        self.averages = Averages(self.settings, self.context.data.total_steps)
         self.seconds_before = 0.0
         self.started = time.monotonic()
         self._stop = threading.Event()
@@ -84,15 +108,15 @@ class SSDGBase(AlgorithmBase):
         precision = choose_precision(self.settings, self.device)
         self.amp_cm, self.loss_scaler = precision.context, precision.scaler()
         self.ema_model = None  # USB's second copy of the network; the averaged weights live in self.ema
-        if self.traits.teacher or self.settings.eval_with_ema:
+        if self.spec.teacher or self.settings.eval_with_ema:
             self.ema = InPlaceEMA(self.model, self.ema_m)
             self.ema.register()
 
     @classmethod
     def check(cls, settings: Settings, data: SSDGData) -> None:
-        """Raise a UserError, before anything is trained or written, where the algorithm cannot work."""
+        """Raise a UserError, before anything is trained or written, if the algorithm cannot work."""
 
-    # --- what USB asks for when it builds an algorithm ------------------------------------------------------
+    # --- called by USB while it builds an algorithm ------------------------------------------------------
 
     def set_dataset(self) -> dict[str, BatchMaker]:
         self._usb_names = frozenset(vars(self))
@@ -100,7 +124,7 @@ class SSDGBase(AlgorithmBase):
         self.args.lb_dest_len = len(data.split.labelled)
         self.args.ulb_dest_len = len(data.split.unlabelled)
         self.eval_sets = {
-            name: PlainImages(data, positions, self.settings.eval_batch_size)
+            name: PlainImages(data, positions, self.settings.eval_batch_size, view="test")
             for name, positions in (
                 ("source_val", data.split.source_val),
                 ("target", data.split.target),
@@ -108,15 +132,17 @@ class SSDGBase(AlgorithmBase):
                 ("unlabeled", data.split.unlabelled),
             )
         }
-        if parse_name(self.settings.algorithm, "algorithm").base in LABELLED_ONLY:
+        if self.spec.labelled_only:
             del self.eval_sets["unlabeled"]
         self.print_fn(f"{self.args.lb_dest_len} labelled and {self.args.ulb_dest_len} unlabelled images")
+        for note in data.notes():
+            self.print_fn(note)
         return batch_makers(
             data,
             list(signature(self.train_step).parameters),
-            weak_pair=self.traits.weak_pair,
-            rank=self.context.processes.rank,
-            world=self.context.processes.world,
+            weak_pair=self.spec.weak_pair,
+            rank=self.context.group.rank,
+            world_size=self.context.group.world_size,
         )
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
@@ -129,44 +155,26 @@ class SSDGBase(AlgorithmBase):
     def set_ema_model(self) -> None:
         """USB builds a second network here; averaged weights are kept in ``self.ema`` instead."""
 
-    def set_optimizer(self) -> tuple[Any, Any]:
-        data, processes = self.context.data, self.context.processes
-        self._add_plugins()
-        if processes.several:
+    def set_optimizer(self) -> tuple[torch.optim.Optimizer, LambdaLR]:
+        data, group = self.context.data, self.context.group
+        if group.distributed:
             self.model = synchronise(self.model, self.device)
         self.model = place(self.model, self.settings, self.device)
-        processes.broadcast(self.model)
+        group.broadcast(self.model)
         optimizer = build_optimizer(self.model, self.settings)
         return optimizer, build_scheduler(optimizer, self.settings, data.steps_per_epoch, data.total_steps)
 
-    def _add_plugins(self) -> None:
-        domains = len(self.context.data.sources)
-        scene = Scene(self.model.num_features, self.num_classes, domains)
-        self.plugins = attach(self.plugin_names, self.settings.options, self.model, scene)
-        if not self.plugins:
-            return
-        self.observer = Observer(self)
-        lay_out = getattr(self.observer.classifier, "lay_out", None)
-        if not self.settings.use_cat and (self.traits.projected_features or (self.traits.one_call and lay_out)):
-            raise UserError(f"{self.settings.where('use_cat')}: plug-ins on this algorithm need it to be true")
-        if self.traits.one_call and lay_out is not None:
-            labelled = self.settings.batch_size // self.context.processes.world
-            lay_out(labelled, labelled * self.settings.uratio, domains)
-
     def set_hooks(self) -> None:
-        for name, plugin in self.plugins.items():
-            self.register_hook(PluginHook(plugin), f"plugin_{name}", "HIGHEST")
-        if self.plugins:
-            self.register_hook(ForgetHook(), None, "LOWEST")
-        self.register_hook(GuardHook(), None, "HIGHEST")
+        self.register_hook(FiniteLossHook(), None, "HIGHEST")
         self.register_hook(UpdateHook(), "ParamUpdateHook", "HIGHEST")
         self.register_hook(EMAHook(), None, "HIGH")
+        self.register_hook(AveragesHook(), None, "HIGH")
         self.register_hook(EvaluationHook(), None, "HIGH")
         if self.context.folder is not None:
             self.register_hook(checkpoint.CheckpointHook(), None, "HIGH")
-        self.register_hook(PositionHook(), None, "NORMAL")
-        self.register_hook(TrackHook(), None, "NORMAL")
-        if self.context.processes.is_main:
+        self.register_hook(LoaderSeekHook(), None, "NORMAL")
+        self.register_hook(TensorBoardHook(), None, "NORMAL")
+        if self.context.group.is_main:
             self.register_hook(ProgressHook(), None, "LOW")
             if self.settings.use_wandb:
                 self.register_hook(WANDBHook(), None, "LOW")
@@ -176,28 +184,35 @@ class SSDGBase(AlgorithmBase):
         for hook in self._hooks:
             _drop_double_precision(hook)
 
-    # --- what USB asks for while it trains ------------------------------------------------------------------
+    # --- called by USB while it trains ------------------------------------------------------------------
 
-    def process_batch(self, input_args: Any = None, **batch: Any) -> dict[str, Any]:
+    def process_batch(self, input_args: Iterable[str] | None = None, **batch: Tensor) -> dict[str, Tensor]:
         names = input_args or signature(self.train_step).parameters
-        on_device = {
-            name: to_device(value, self.device, self.settings.channels_last)
-            for name, value in batch.items()
-            if name in names or (self.plugins and name in ("d_lb", "d_ulb"))
-        }
-        if self.plugins:
-            self.observer.batch = {name: on_device[name] for name in ("y_lb", "d_lb", "d_ulb") if name in on_device}
-        return {name: value for name, value in on_device.items() if name in names}
+        chosen = {name: value for name, value in batch.items() if name in names}
+        return {name: to_device(value, self.device, self.settings.channels_last) for name, value in chosen.items()}
 
-    def call_hook(self, fn_name: str, hook_name: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        """USB's, and the plug-ins get to see the base's confidences and mask."""
-        result = super().call_hook(fn_name, hook_name, *args, **kwargs)
-        if fn_name == "masking" and self.plugins:
-            self.observer.see_masking(kwargs, result)
-        return result
+    def step(self, **batch: Tensor) -> StepLoss:
+        """The loss of one batch, plug-ins included, and its terms. Nothing is updated but batch norm's statistics."""
+        self.out_dict, self.log_dict = self.train_step(**self.process_batch(**batch))
+        self.add_plugin_losses()
+        return StepLoss(self.out_dict["loss"], dict(self.log_dict))
+
+    def add_plugin_losses(self) -> None:
+        """Nothing to add without plug-ins; see :class:`semilearn_ext.plugins.mixin.PluginMixin`."""
+
+    def epoch_begins(self) -> bool:
+        # A run that is resumed in the middle of an epoch has what the epoch's beginning computed in its checkpoint.
+        return self.it % self.num_iter_per_epoch == 0
+
+    def labelled_images(self) -> list[tuple[Tensor, Tensor]]:
+        """Un-augmented labelled images and their labels, one pair per source domain."""
+        data = self.context.data
+        parts = data.by_domain(data.split.labelled)
+        groups = [PlainImages(data, part.tolist(), len(part), view="plain") for part in parts]
+        return [(next(x for _, x in images.share(0, 1)), images.labels) for images in groups]
 
     def evaluate(self, eval_dest: str = "eval", out_key: str = "logits", return_logits: bool = False) -> dict[str, Any]:
-        """USB's evaluation. ``eval`` means the held-out source images: nothing is chosen on the target."""
+        """USB's evaluation. ``eval`` means the held-out source images: nothing is selected on the target."""
         images = self.eval_sets["source_val" if eval_dest == "eval" else eval_dest]
         self.model.eval()
         logits = predict(self, images, out_key)
@@ -211,7 +226,7 @@ class SSDGBase(AlgorithmBase):
             result[f"{eval_dest}/logits"] = logits.cpu().numpy()
         return result
 
-    # --- stop and go ----------------------------------------------------------------------------------------
+    # --- stop and resume ----------------------------------------------------------------------------------------
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -239,7 +254,7 @@ class SSDGBase(AlgorithmBase):
         return self._stop.is_set()
 
     def state(self, iteration: int) -> dict[str, Any]:
-        """Everything needed to go on after ``iteration`` steps as if nothing had happened."""
+        """Everything needed to resume after ``iteration`` steps bit for bit."""
         return {
             "iteration": iteration,
             "seconds": self.seconds_before + time.monotonic() - self.started,
@@ -248,14 +263,15 @@ class SSDGBase(AlgorithmBase):
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.loss_scaler.state_dict(),
             "ema": None if self.ema is None else dict(self.ema.shadow),
+            "averages": self.averages.state(),
             "best": [self.best_eval_acc, self.best_it],
             "algorithm": checkpoint.plain_state(self._own_attributes()),
             "hooks": {name: checkpoint.plain_state(vars(hook)) for name, hook in self.hooks_dict.items()},
-            "random": self.context.processes.gather(checkpoint.random_state(self.device)),
+            "random": self.context.group.all_gather(checkpoint.random_state(self.device)),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up ``state``; :meth:`train` then goes on from there."""
+        """Load ``state``; :meth:`train` then continues from there."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
@@ -263,6 +279,7 @@ class SSDGBase(AlgorithmBase):
         if self.ema is not None:
             for name, value in state["ema"].items():
                 self.ema.shadow[name].copy_(value)
+        self.averages.restore(state["averages"], self.device)
         self.best_eval_acc, self.best_it = state["best"]
         checkpoint.restore_plain_state(self, state["algorithm"], self.device)
         for name in state["hooks"].keys() & self.hooks_dict.keys():
@@ -271,18 +288,18 @@ class SSDGBase(AlgorithmBase):
         self.start_epoch = self.it // self.num_iter_per_epoch
         self.seconds_before = state["seconds"]
         states = state["random"]
-        if len(states) == self.context.processes.world:
-            checkpoint.restore_random_state(states[self.context.processes.rank], self.device)
+        if len(states) == self.context.group.world_size:
+            checkpoint.restore_random_state(states[self.context.group.rank], self.device)
 
     def save_checkpoint(self, iteration: int) -> None:
         assert self.context.folder is not None
         state = self.state(iteration)
-        if self.context.processes.is_main:
+        if self.context.group.is_main:
             checkpoint.save(self.context.folder.path, state)
-        self.context.processes.wait()
+        self.context.group.barrier()
 
     def _own_attributes(self) -> dict[str, Any]:
-        """What the algorithm itself keeps: everything but what USB's and our base set up."""
+        """The attributes that the algorithm itself keeps, without those of USB's and our base class."""
         ours = {"epoch", "device", "num_iter_per_epoch"}
         return {k: v for k, v in vars(self).items() if k not in self._usb_names and k not in ours}
 

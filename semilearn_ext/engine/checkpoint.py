@@ -1,7 +1,7 @@
-"""Checkpoints: everything a run is, written whole, read safely, the last two kept.
+"""Checkpoints: the complete state of a run, written atomically, read safely; the last two are kept.
 
-A file is a zip archive with a checksum for each part, so damage is noticed on reading; the one before it is then
-used. Loading never unpickles code (``weights_only=True``).
+A file is a zip archive with a checksum for each part, so damage is noticed on reading, and the previous file is used.
+Loading never unpickles code (``weights_only=True``).
 """
 
 from __future__ import annotations
@@ -12,27 +12,30 @@ import random
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
-from semilearn_ext.usb import Hook
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.semilearn_api import Hook
+
+if TYPE_CHECKING:
+    from semilearn_ext.engine.base import SSDGBase
 
 _KEPT = 2
-_PATTERN = "checkpoint_*.pt"
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Oldest first: the names hold the iteration, padded."""
-    return sorted(folder.glob(_PATTERN))
+    """All checkpoints of a run, oldest first."""
+    return RunFolder(folder).checkpoint_files()
 
 
 def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
     """Write ``state`` as ``checkpoint_<iteration>.pt`` and remove all but the newest ``keep``."""
-    path = folder / f"checkpoint_{state['iteration']:08d}.pt"
+    path = RunFolder(folder).checkpoint_file(state["iteration"])
     buffer = io.BytesIO()
     torch.save(state, buffer)
     try:
@@ -40,7 +43,7 @@ def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
     except OSError as error:
         raise UserError(
             f"{path}: cannot be written ({error.strerror}); earlier checkpoints are kept; "
-            f"make room, and the same command goes on"
+            f"free some space and re-run the same command to resume"
         ) from None
     for old in checkpoint_files(folder)[:-keep]:
         old.unlink()
@@ -48,12 +51,12 @@ def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
 
 
 def load_newest(folder: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest whole checkpoint, or None. Damaged ones are reported and set aside."""
+    """The newest intact checkpoint, or None. Damaged ones are reported and renamed."""
     for path in reversed(checkpoint_files(folder)):
         try:
             return load(path)
         except UserError as error:
-            report(f"{error}; using the one before it")
+            report(f"{error}; using the previous one")
             path.rename(path.with_suffix(".damaged"))
     return None
 
@@ -127,7 +130,7 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
 class CheckpointHook(Hook):
     """Saves after every evaluation, or every ``checkpoint_every`` steps, and after the last."""
 
-    def after_train_step(self, algorithm: Any) -> None:
+    def after_train_step(self, algorithm: SSDGBase) -> None:
         every = algorithm.settings.checkpoint_every or algorithm.num_eval_iter
         if self.every_n_iters(algorithm, every) or self.is_last_iter(algorithm):
             algorithm.save_checkpoint(algorithm.it + 1)

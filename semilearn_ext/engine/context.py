@@ -1,4 +1,4 @@
-"""What a run brings along to USB's constructor, and USB's own argument names filled from it."""
+"""What a run passes to USB's constructor: our context, and USB's own arguments filled from it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from dataclasses import dataclass
 
 import torch
 
-from semilearn_ext.data.ssdg import SSDGData, load_data
+from semilearn_ext.data.experiment import SSDGData, load_data
+from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.device import choose_device
-from semilearn_ext.engine.processes import Processes
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.usb_options import USB_OPTIONS
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run: settings, data, device, processes, and the folder to write to (None: nothing is written)."""
+    """One run: settings, data, device, process group, and the folder to write to (None: nothing is written)."""
 
     settings: Settings
     data: SSDGData
     device: torch.device
-    processes: Processes
+    group: ProcessGroup
     folder: RunFolder | None
 
 
 def make_context(
-    settings: Settings, *, folder: RunFolder | None = None, processes: Processes | None = None
+    settings: Settings, *, folder: RunFolder | None = None, group: ProcessGroup | None = None
 ) -> RunContext:
-    processes = processes or Processes()
-    device = choose_device(settings, processes.local_rank)
-    return RunContext(settings, load_data(settings, processes.world), device, processes, folder)
+    group = group or ProcessGroup()
+    device = choose_device(settings, group.local_rank)
+    return RunContext(settings, load_data(settings, group.world_size), device, group, folder)
 
 
 class UsbArgs(Namespace):
@@ -43,12 +42,13 @@ class UsbArgs(Namespace):
 def usb_args(context: RunContext) -> UsbArgs:
     """The arguments that ``semilearn.algorithms.get_algorithm`` wants, ours included as ``args.context``."""
     settings, data = context.settings, context.data
-    several = context.processes.several
+    distributed = context.group.distributed
     ours = settings.flat()
     usb = {
         "algorithm": registry_name(settings.algorithm, settings.step),
         "context": context,
         "num_classes": len(data.classes),
+        "num_domains": len(data.sources),
         "num_labels": len(data.split.labelled),
         "ulb_num_labels": len(data.split.unlabelled),
         "epoch": data.epochs,
@@ -58,10 +58,10 @@ def usb_args(context: RunContext) -> UsbArgs:
         "save_name": "/".join(context.folder.path.parts[-5:]) if context.folder else settings.algorithm,
         "resume": False,
         "gpu": context.device.index,
-        "rank": context.processes.rank,
-        "world_size": context.processes.world,
-        "distributed": several,
-        "multiprocessing_distributed": several,
+        "rank": context.group.rank,
+        "world_size": context.group.world_size,
+        "distributed": distributed,
+        "multiprocessing_distributed": distributed,
         "include_lb_to_ulb": False,
         "imb_algorithm": None,
         "lb_imb_ratio": 1,
@@ -71,6 +71,5 @@ def usb_args(context: RunContext) -> UsbArgs:
 
 
 def registry_name(algorithm: str, step: str = "usb") -> str:
-    """The key in USB's registry. USB's own names keep USB's own classes; ours beside them are ``ssdg_<name>``."""
-    name = f"ssdg_{algorithm}" if algorithm in USB_OPTIONS else algorithm
-    return name if step == "usb" else f"{name}@{step}"
+    """The key in USB's registry: ``ssdg_<algorithm>``, because the names without prefix run on stock USB."""
+    return f"ssdg_{algorithm}" if step == "usb" else f"ssdg_{algorithm}@{step}"

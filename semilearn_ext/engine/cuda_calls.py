@@ -1,4 +1,4 @@
-"""Some of USB's algorithms say ``tensor.cuda(gpu)`` in the middle of a step. Here that means "to the device".
+"""Some of USB's algorithms call ``tensor.cuda(gpu)`` in the middle of a step. Here that means ``tensor.to(device)``.
 
 A TorchFunctionMode sees every call on a tensor while it is active, so nothing of USB or torch is changed.
 """

@@ -1,4 +1,4 @@
-"""The device a run uses and what it can do: mixed precision, memory format, compilation."""
+"""The device of a run: mixed precision, memory format, compilation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")
 
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
-    """CUDA, MPS or CPU: the first there is, or the one ``device`` names. Process k takes GPU k."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """CUDA, MPS or CPU: the first one that is available, or the one that ``device`` names. Process k takes GPU k."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     name = settings.device
     if name == "auto":
-        name = next(kind for kind, available in there.items() if available)
-    elif not there[name]:
-        usable = ", ".join(kind for kind, available in there.items() if available)
-        raise UserError(f"{settings.where('device')}: there is no {name} device here; usable: {usable}")
+        name = next(kind for kind, usable in available.items() if usable)
+    elif not available[name]:
+        usable = ", ".join(kind for kind, usable in available.items() if usable)
+        raise UserError(f"{settings.where('device')}: no {name} device is available; usable: {usable}")
     if name == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
@@ -87,7 +87,7 @@ def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Modu
 def _check_compiler(settings: Settings, device: torch.device) -> None:
     compilers = [os.environ.get("CXX", ""), "g++", "clang++", "cl"]
     if device.type == "cpu" and not any(name and shutil.which(name) for name in compilers):
-        raise UserError(f"{settings.where('compile')}: needs a C++ compiler on a CPU, and none is installed")
+        raise UserError(f"{settings.where('compile')}: needs a C++ compiler on a CPU, but none is installed")
 
 
 def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:

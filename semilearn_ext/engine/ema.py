@@ -1,14 +1,14 @@
-"""Averaged weights, kept in place, and only where somebody uses them."""
+"""Averaged weights, updated in place, and only where they are used."""
 
 from __future__ import annotations
 
 import torch
 
-from semilearn_ext.usb import EMA, Hook
+from semilearn_ext.semilearn_api import EMA, Hook
 
 
 class InPlaceEMA(EMA):
-    """USB's EMA with one fused update of the shadow weights instead of two new copies of the network a step."""
+    """USB's EMA with one fused update of the shadow weights instead of two new copies of the network per step."""
 
     def update(self) -> None:
         weights = [parameter.data for parameter in self.model.parameters()]

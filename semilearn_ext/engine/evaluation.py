@@ -1,45 +1,54 @@
-"""What is measured at an evaluation, and the hook that measures and records it."""
+"""The metrics of an evaluation, and the hook that computes and records them."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from semilearn_ext.data.loaders import PlainImages
-from semilearn_ext.engine.confidence import would_keep
+from semilearn_ext.engine.averages import estimate_statistics
+from semilearn_ext.engine.details import Details, measure_details
 from semilearn_ext.engine.device import to_device
 from semilearn_ext.engine.optim import current_rates
-from semilearn_ext.usb import Hook
+from semilearn_ext.plugins.confidence import confidence_mask
+from semilearn_ext.semilearn_api import Hook
+
+if TYPE_CHECKING:
+    from semilearn_ext.engine.base import SSDGBase
 
 
 @torch.inference_mode()
-def predict(algorithm: Any, images: PlainImages, out_key: str = "logits", width: int | None = None) -> torch.Tensor:
-    """(N, C) logits of all ``images`` in eval mode, or another output of ``width``, by all processes together."""
+def predict(
+    algorithm: SSDGBase, images: PlainImages, out_key: str = "logits", width: int | None = None
+) -> torch.Tensor:
+    """(N, C) logits of all ``images``, or another output of the given width, computed by all processes together."""
     context = algorithm.context
     logits = torch.zeros(len(images), width or algorithm.num_classes, device=context.device)
-    for part, x in images.share(context.processes.rank, context.processes.world):
+    for part, x in images.share(context.group.rank, context.group.world_size):
         x = to_device(x, context.device, context.settings.channels_last)
         with algorithm.amp_cm():
             logits[part] = algorithm.model(x)[out_key].float()
-    return context.processes.sum(logits)
+    return context.group.all_reduce(logits)
 
 
 def top1(logits: torch.Tensor, labels: torch.Tensor) -> float:
     return float((logits.argmax(1) == labels.to(logits.device)).float().mean())
 
 
-def unlabeled_metrics(algorithm: Any, logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float | None]:
-    """Accuracy on all unlabelled source images, the share the base would keep, and the accuracy on those.
+def unlabeled_metrics(logits: Tensor, labels: Tensor, weight: Tensor | None) -> dict[str, float | None]:
+    """Accuracy on all unlabelled source images, the share that the base is confident of, and the accuracy on those.
 
     The true labels are used for measuring only. For soft masks the share is the mean weight.
+
+    Args:
+        weight: (N,) by :func:`confidence_mask`; None when the base has no mask.
     """
     labels = labels.to(logits.device)
     correct = (logits.argmax(1) == labels).float()
-    weight = would_keep(algorithm, logits, predict(algorithm, algorithm.eval_sets["labeled"]))
     metrics: dict[str, float | None] = {"unlabeled/top1": float(correct.mean())}
     if weight is None:
         return {**metrics, "unlabeled/keep_rate": None, "unlabeled/kept_top1": None}
@@ -53,9 +62,10 @@ def unlabeled_metrics(algorithm: Any, logits: torch.Tensor, labels: torch.Tensor
 
 
 def observation_metrics(prob: Tensor, labels: Tensor, unconfident: Tensor) -> dict[str, float | None]:
-    """The paper's observation (its first table and figure): the share of unlabelled images that are unconfident (UUS
-    rate), the share of those whose true class is among their candidates, the classes with a confidence above 1 / C
-    (inclusion rate), and how many candidates they have.
+    """The paper's observation (its first table and figure).
+
+    The share of unlabelled images that are unconfident (UUS rate); the share of those whose true class is among their
+    candidates, the classes with a confidence above 1 / C (inclusion rate); and how many candidates they have.
     """
     candidates = prob > 1 / prob.shape[1]
     included = candidates.gather(1, labels[:, None])[:, 0].float()
@@ -72,33 +82,56 @@ def _mean_over(values: Tensor, weight: Tensor) -> float | None:
     return float((values * weight).sum()) / total if total else None
 
 
-def measure(algorithm: Any) -> dict[str, Any]:
-    """All accuracies at this moment."""
+def measure(algorithm: SSDGBase) -> tuple[dict[str, Any], Details]:
+    """All metrics of the model as it is now, and their details."""
     algorithm.model.eval()
-    if algorithm.settings.eval_with_ema:
+    if algorithm.settings.eval_with_ema and algorithm.ema is not None:
         algorithm.ema.apply_shadow()
     sets = algorithm.eval_sets
     logits = {name: predict(algorithm, sets[name]) for name in sets if name != "labeled"}
+    weight = None
     metrics: dict[str, Any] = {
         "source_val/top1": top1(logits["source_val"], sets["source_val"].labels),
         "source_val/loss": float(F.cross_entropy(logits["source_val"], sets["source_val"].labels.to(algorithm.device))),
         "target/top1": top1(logits["target"], sets["target"].labels),
     }
     if "unlabeled" in sets:
-        metrics |= unlabeled_metrics(algorithm, logits["unlabeled"], sets["unlabeled"].labels)
-    if algorithm.settings.eval_with_ema:
+        weight = confidence_mask(algorithm, logits["unlabeled"], predict(algorithm, sets["labeled"]))
+        metrics |= unlabeled_metrics(logits["unlabeled"], sets["unlabeled"].labels, weight)
+    labels = {name: sets[name].labels for name in logits}
+    details = measure_details(logits, labels, weight, algorithm.context.data.classes)
+    if algorithm.settings.eval_with_ema and algorithm.ema is not None:
         algorithm.ema.restore()
+    algorithm.model.train()
+    return {**metrics, **details.scalars}, details
+
+
+def measure_averages(algorithm: SSDGBase) -> dict[str, float]:
+    """``target/top1.ema``, ``source_val/top1.ema`` and the same for ``swa``. Training does not notice."""
+    metrics = {}
+    for name in algorithm.averages.begun():
+        with algorithm.averages.applied(name, algorithm.model):
+            if name == "swa":
+                estimate_statistics(algorithm)
+            algorithm.model.eval()
+            for images in ("target", "source_val"):
+                shown = algorithm.eval_sets[images]
+                metrics[f"{images}/top1.{name}"] = top1(predict(algorithm, shown), shown.labels)
     algorithm.model.train()
     return metrics
 
 
 class EvaluationHook(Hook):
-    """Measures every ``num_eval_iter`` steps and after the last, and appends the record to the run's metrics."""
+    """Measures every ``num_eval_iter`` steps and after the last, and appends the record to the run's metrics; the
+    details of the last evaluation become a file of their own."""
 
-    def after_train_step(self, algorithm: Any) -> None:
-        if not (self.every_n_iters(algorithm, algorithm.num_eval_iter) or self.is_last_iter(algorithm)):
+    def after_train_step(self, algorithm: SSDGBase) -> None:
+        is_last = self.is_last_iter(algorithm)
+        if not (self.every_n_iters(algorithm, algorithm.num_eval_iter) or is_last):
             return
-        measured = measure(algorithm)
+        measured, details = measure(algorithm)
+        if is_last or algorithm.settings.average_eval == "every":
+            measured |= measure_averages(algorithm)
         record = {
             "iteration": algorithm.it + 1,
             "epoch": round((algorithm.it + 1) / algorithm.num_iter_per_epoch, 3),
@@ -108,8 +141,10 @@ class EvaluationHook(Hook):
             "seconds": round(algorithm.seconds_before + time.monotonic() - algorithm.started, 3),
         }
         algorithm.metrics.append(record)
-        if algorithm.context.folder is not None and algorithm.context.processes.is_main:
+        if algorithm.context.folder is not None and algorithm.context.group.is_main:
             algorithm.context.folder.append_metrics(record)
+            if is_last:
+                algorithm.context.folder.write_details(details.content)
         # USB's trackers read these names.
         algorithm.log_dict.update({name: value for name, value in measured.items() if value is not None})
         algorithm.log_dict["eval/top-1-acc"] = measured["source_val/top1"]

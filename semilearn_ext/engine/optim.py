@@ -15,13 +15,16 @@ from semilearn_ext.settings import Settings
 
 
 def learning_rates(settings: Settings) -> dict[str, float]:
-    """The first learning rate of each role."""
+    """The initial learning rate of each role."""
     classifier = settings.lr if settings.lr_classifier is None else settings.lr_classifier
-    return {"backbone": settings.lr, "classifier": classifier, "plugin": settings.lr_plugin}
+    return {"backbone": settings.lr, "classifier": classifier}
 
 
 def parameter_groups(model: nn.Module, settings: Settings) -> list[dict[str, Any]]:
-    """One group a role, or two when norm layers and biases are spared weight decay. ``name`` is the role."""
+    """One group per role, or two where norm layers and biases get no weight decay. ``name`` is the role.
+
+    Parameters of plug-ins are moved to a group of their own by the plug-in mixin.
+    """
     groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

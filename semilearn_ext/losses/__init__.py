@@ -1,6 +1,6 @@
-"""Losses: pure functions of tensors that know nothing of trainers. One paper a file."""
+"""Losses: pure functions of tensors that know nothing about trainers. One file per paper."""
 
-from semilearn_ext.losses.fbcsa import FBCSALoss, fbcsa_loss
-from semilearn_ext.losses.upcsc import UPCSCLoss, upcsc_loss
+from semilearn_ext.losses.fbcsa import FBCSATerms, fbcsa_loss
+from semilearn_ext.losses.upcsc import UPCSCTerms, upcsc_loss
 
-__all__ = ["FBCSALoss", "UPCSCLoss", "fbcsa_loss", "upcsc_loss"]
+__all__ = ["FBCSATerms", "UPCSCTerms", "fbcsa_loss", "upcsc_loss"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 
-class FBCSALoss(NamedTuple):
+class FBCSATerms(NamedTuple):
     """Both losses before their weights, means within a domain, summed over the domains."""
 
     fbc: Tensor
@@ -29,7 +29,7 @@ def fbcsa_loss(
     domain: Tensor,
     other_domain: Tensor,
     last_rank: Tensor,
-) -> FBCSALoss:
+) -> FBCSATerms:
     """FBC pulls a confident image to its class's prototypes, SA away from the nearest wrong ones besides.
 
     Args:
@@ -56,4 +56,4 @@ def fbcsa_loss(
 
     images = (domain[:, None] == torch.arange(domains, device=domain.device)).sum(dim=0)
     weight = confident.to(own.dtype) / images[domain]
-    return FBCSALoss((fbc * weight).sum(), (sa * weight).sum())
+    return FBCSATerms((fbc * weight).sum(), (sa * weight).sum())

@@ -9,6 +9,7 @@ A view's positive is a weighted sum of class proxies in both losses, so both are
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ SURROGATES = ("weighted", "average", "top1")
 REFERENCE_FLOOR = 1e-6
 
 
-class UPCSCLoss(NamedTuple):
+class UPCSCTerms(NamedTuple):
     """The two losses, and what a log wants to know; all are 0-d tensors, and only the losses carry a gradient."""
 
     upc: Tensor
@@ -39,10 +40,11 @@ def upcsc_loss(
     w: Tensor,
     prob: Tensor,
     confident: Tensor,
-    form: str = "paper",
+    loss_form: str = "paper",
     surrogate: str = "weighted",
     unconfident_negatives: bool = True,
-) -> UPCSCLoss:
+    temperature: float = 1.0,
+) -> UPCSCTerms:
     """Unlabeled proxy-based contrastive loss (UPC) and surrogate class loss (SC); the method's loss is their sum.
 
     Every view i has the loss ``-log(exp(p) / (exp(p) + R))``, p its similarity to its positive and R the sum of
@@ -54,9 +56,9 @@ def upcsc_loss(
       confidence, not normalised again. Negatives: confident views whose pseudo label is not in C_i, unconfident
       views whose candidates share no class with C_i.
 
-    ``form="paper"`` takes one mean over the confident views and one over the unconfident. ``form="reference"`` is
-    what the authors released, and deviates twice: ``upc + sc`` is one mean over all V views, and a negative whose
-    similarity is below 1e-6 is dropped (so it neither counts nor gets a gradient).
+    ``loss_form="paper"`` takes one mean over the confident views and one over the unconfident.
+    ``loss_form="reference"`` is what the authors released, and deviates twice: ``upc + sc`` is one mean over all V
+    views, and a negative whose similarity is below 1e-6 is dropped (so it neither counts nor gets a gradient).
 
     Without a confident (unconfident) view, UPC (SC) is 0 and its gradient is 0, as is a view's loss without
     negatives. A view all of whose confidences are 1 / C has no candidates: its surrogate is the zero vector, of
@@ -71,12 +73,13 @@ def upcsc_loss(
         w: (C, D) unit rows, the projected class proxies.
         prob: (V, C) class confidences of the weak view of each view's image; no gradient flows into them.
         confident: (V,) bool, whether that weak view is confident; its pseudo label is the argmax of ``prob``.
-        form: "paper" or "reference".
+        loss_form: "paper" or "reference".
         surrogate: SC's positive: "weighted", or the paper's ablations "average" (the plain average of the
             candidates' proxies) and "top1" (the proxy of the most confident class).
         unconfident_negatives: False leaves unconfident views out of UPC's negatives, the paper's ablation.
+        temperature: T > 0; all similarities are divided by it. The paper has none, which is T = 1.
     """
-    _check(z, w, prob, confident, form, surrogate)
+    _check(z, w, prob, confident, loss_form, surrogate, temperature)
     dtype = torch.promote_types(torch.promote_types(z.dtype, w.dtype), torch.float32)
     with torch.autocast(z.device.type, enabled=False):
         z, w = z.to(dtype), w.to(dtype)
@@ -89,22 +92,26 @@ def upcsc_loss(
             not_negative |= confident[:, None] & ~confident
         of_surrogate = _surrogate_weights(surrogate, prob.to(dtype), is_candidate, is_top)
         proxy_weights = torch.where(confident[:, None], is_top, of_surrogate).to(dtype)
-        positive = torch.linalg.vecdot(z, proxy_weights @ w)
-        floor = REFERENCE_FLOOR if form == "reference" else None
-        losses, negatives = _ContrastRows.apply(z, positive, not_negative, floor)
+        positive = torch.linalg.vecdot(z, proxy_weights @ w) / temperature
+        floor = REFERENCE_FLOOR / temperature if loss_form == "reference" else None
+        losses, negatives = _ContrastRows.apply(z / math.sqrt(temperature), positive, not_negative, floor)
 
         n_views, n_confident, n_unconfident = len(z), confident.sum(), (~confident).sum()
-        return UPCSCLoss(
-            upc=_sum_where(confident, losses) / (n_confident.clamp(min=1) if form == "paper" else n_views),
-            sc=_sum_where(~confident, losses) / (n_unconfident.clamp(min=1) if form == "paper" else n_views),
+        return UPCSCTerms(
+            upc=_sum_where(confident, losses) / (n_confident.clamp(min=1) if loss_form == "paper" else n_views),
+            sc=_sum_where(~confident, losses) / (n_unconfident.clamp(min=1) if loss_form == "paper" else n_views),
             confident_share=n_confident / n_views,
             candidates=_sum_where(~confident, is_candidate.sum(1)) / n_unconfident.clamp(min=1),
             negative_share=negatives / max(1, n_views * (n_views - 1)),
         )
 
 
-def _check(z: Tensor, w: Tensor, prob: Tensor, confident: Tensor, form: str, surrogate: str) -> None:
-    for name, value, known in (("form", form, FORMS), ("surrogate", surrogate, SURROGATES)):
+def _check(
+    z: Tensor, w: Tensor, prob: Tensor, confident: Tensor, loss_form: str, surrogate: str, temperature: float
+) -> None:
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature has to be a positive number, not {temperature}")
+    for name, value, known in (("loss_form", loss_form, FORMS), ("surrogate", surrogate, SURROGATES)):
         if value not in known:
             raise ValueError(f"{name} is '{value}', not one of {', '.join(known)}{did_you_mean(value, known)}")
     shapes = f"z {tuple(z.shape)}, w {tuple(w.shape)}, prob {tuple(prob.shape)}, confident {tuple(confident.shape)}"
@@ -149,10 +156,10 @@ class _ContrastRows(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         similarity = z @ z.T
         if floor is not None:
-            similarity.masked_fill_(similarity < floor, -torch.inf)
+            not_negative = not_negative | (similarity < floor)
         negative_exp, negative_sum, total, largest = _exponentials_in_place(similarity, positive, not_negative)
         ctx.save_for_backward(z, positive, negative_exp, negative_sum, total)
-        used = negative_exp.count_nonzero()  # the sum of a (V, V) bool would first become a (V, V) int64
+        used = not_negative.numel() - not_negative.count_nonzero()
         ctx.mark_non_differentiable(used)
         return total.log() + (largest - positive), used
 

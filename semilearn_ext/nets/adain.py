@@ -72,10 +72,13 @@ class StyleTransfer(nn.Module):
         return features
 
     def decode(self, content: Tensor, style: Tensor, alpha: float, size: int) -> Tensor:
-        """Pictures (N, 3, size, size) in [0, 1] of encoded contents and styles, with ``alpha`` of the style."""
+        """Pictures (N, 3, size, size) of encoded contents and styles, with ``alpha`` of the style.
+
+        As in the released StyleMatch they are not clamped: about 2 % of the values lie outside [0, 1].
+        """
         mixed = torch.lerp(content, adain(content, style), alpha)
         pictures: Tensor = self.decoder(self._as_weights(mixed))
-        return pictures[..., :size, :size].clamp(0, 1)
+        return pictures[..., :size, :size]
 
     def _as_weights(self, batch: Tensor) -> Tensor:
         return batch.to(next(self.parameters()).dtype, memory_format=torch.channels_last)
@@ -90,7 +93,9 @@ def encoded_bytes(images: int, size: int) -> int:
 def load_style_transfer(folder: str) -> StyleTransfer:
     """The published networks from ``folder``."""
     encoder_file, decoder_file = style_files(folder)
-    return StyleTransfer(_filled(build_encoder(), encoder_file), _filled(build_decoder(), decoder_file))
+    # Whether they are loaded here or were loaded before must not change the random numbers of a run.
+    with torch.random.fork_rng(devices=[]):
+        return StyleTransfer(_filled(build_encoder(), encoder_file), _filled(build_decoder(), decoder_file))
 
 
 def _filled(network: nn.Sequential, path: Path) -> nn.Sequential:

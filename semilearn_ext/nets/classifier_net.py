@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+
+from semilearn_ext.errors import UserError
 
 
 class ClassifierNet(nn.Module):
@@ -16,13 +17,14 @@ class ClassifierNet(nn.Module):
         backbone: images (N, 3, H, W) to features (N, D).
         num_features: D.
         num_classes: C.
+        bias: whether the classifier has a bias; the released UPCSC on FixMatch has none.
     """
 
-    def __init__(self, backbone: nn.Module, num_features: int, num_classes: int) -> None:
+    def __init__(self, backbone: nn.Module, num_features: int, num_classes: int, bias: bool = True) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_features = num_features
-        self.classifier = nn.Linear(num_features, num_classes)
+        self.classifier = nn.Linear(num_features, num_classes, bias=bias)
 
     def forward(self, x: torch.Tensor, only_fc: bool = False, only_feat: bool = False, **_: Any) -> Any:
         if only_fc:
@@ -33,11 +35,11 @@ class ClassifierNet(nn.Module):
         return {"logits": self.classifier(feat), "feat": feat}
 
 
-_HEADS = ("classifier", "fc", "head")
+_NAMES = ("classifier", "fc", "head")
 
 
-def find_classifier(model: nn.Module) -> Any:
-    """The layer a network classifies with: the one called classifier, fc or head that has a weight (C, D)."""
+def find_classifier(model: nn.Module) -> nn.Module:
+    """The layer that a network classifies with; its ``weight`` is (C, D)."""
     return model.get_submodule(_classifier_name(model))
 
 
@@ -46,32 +48,34 @@ def replace_classifier(model: nn.Module, classifier: nn.Module) -> None:
     setattr(model.get_submodule(parent), name, classifier)
 
 
-def pseudo_logits(classifier: nn.Module, feat: torch.Tensor, domains: int) -> torch.Tensor:
-    """Logits for pseudo labels: without the noise that some classifiers train with. Domain after domain."""
-    return by_domain(getattr(classifier, "pseudo", classifier), feat, domains)
-
-
-def by_domain(function: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor, domains: int) -> torch.Tensor:
-    """``function`` of each domain's equal share of a batch that lies domain after domain."""
-    return torch.cat([function(part) for part in batch.chunk(domains)])
+def class_weights(classifier: nn.Module) -> torch.Tensor:
+    """(C, D): the class proxies, with gradient."""
+    weight = classifier.weight
+    assert isinstance(weight, torch.Tensor)
+    return weight
 
 
 def _classifier_name(model: nn.Module) -> str:
+    """The module called classifier, fc or head that has a weight, or the last linear layer inside one."""
+    inside = ""
     for name, module in model.named_modules():
-        if name.split(".")[-1] in _HEADS and getattr(module, "weight", None) is not None:
+        parts = name.split(".")
+        if parts[-1] in _NAMES and getattr(module, "weight", None) is not None:
             return name
-    raise TypeError(f"{type(model).__name__} has no layer with weights called {', '.join(_HEADS)}")
+        if set(parts) & set(_NAMES) and isinstance(module, nn.Linear):
+            inside = name
+    if not inside:
+        raise UserError(
+            f"{type(model).__name__}: plug-ins need the network's classifier, a linear layer called "
+            f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}, but there is none; rename it"
+        )
+    return inside
 
 
 def parameter_role(name: str) -> str:
-    """``backbone``, ``classifier`` or ``plugin``, by a parameter's name, for its learning rate.
+    """``backbone`` or ``classifier``, by a parameter's name, for its learning rate.
 
-    Heads that USB's algorithms add on top (a projection, a rotation classifier) start from scratch like the
-    classifier and learn at its rate.
+    Heads that USB's algorithms add (a projection, a rotation classifier) start from scratch like the classifier and
+    learn at its rate.
     """
-    parts = set(name.split("."))
-    if "plugins" in parts:
-        return "plugin"
-    if parts & {"classifier", "fc", "head", "mlp_proj", "rot_classifier"}:
-        return "classifier"
-    return "backbone"
+    return "classifier" if set(name.split(".")) & {*_NAMES, "mlp_proj", "rot_classifier"} else "backbone"

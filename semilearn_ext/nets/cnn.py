@@ -7,14 +7,31 @@ feature keeps its 64 * 2 * 2 = 256 numbers at 32x32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 
+from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import ClassifierNet
+from semilearn_ext.settings import Settings
 
 WIDTHS = (16, 32, 64, 64)
 
 
-def cnn(num_classes: int, img_size: int) -> ClassifierNet:
+def build(settings: Settings) -> Callable[..., ClassifierNet]:
+    if settings.pretrained:
+        raise UserError(f"{settings.where('pretrained')}: there are no ImageNet weights for the cnn; set it to false")
+    if settings.img_size < 2 ** len(WIDTHS):
+        raise UserError(f"{settings.where('img_size')}: the cnn needs images of at least {2 ** len(WIDTHS)} pixels")
+
+    def builder(num_classes: int, **_: Any) -> ClassifierNet:
+        return cnn(num_classes, settings.img_size, settings.classifier_bias)
+
+    return builder
+
+
+def cnn(num_classes: int, img_size: int, bias: bool = True) -> ClassifierNet:
     layers: list[nn.Module] = []
     channels = 3
     for width in WIDTHS:
@@ -23,4 +40,4 @@ def cnn(num_classes: int, img_size: int) -> ClassifierNet:
         layers += [convolution, nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         channels = width
     side = img_size // 2 ** len(WIDTHS)
-    return ClassifierNet(nn.Sequential(*layers, nn.Flatten()), channels * side * side, num_classes)
+    return ClassifierNet(nn.Sequential(*layers, nn.Flatten()), channels * side * side, num_classes, bias)

@@ -1,8 +1,8 @@
-"""DGWM's classifier: while training, a mask made from a domain's mean feature is multiplied onto the class weights.
+"""DGWM's classifier: during training, a mask made from a domain's mean feature is multiplied onto the class weights.
 
-Galappaththige et al., "Domain-Guided Weight Modulation for Semi-Supervised Domain Generalization" (WACV 2025). The
-published widths (256, 128, 64, 64 noise values, 256, 512) are those of a feature of 512 numbers; for others they keep
-their ratio to it.
+Galappaththige et al., "Domain-Guided Weight Modulation for Semi-Supervised Domain Generalization" (WACV 2025,
+https://arxiv.org/abs/2409.03509). The published widths (256, 128, 64, 64 noise values, 256, 512) are those of a feature
+of 512 numbers; for other features they keep their ratio to it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from semilearn_ext.nets.heads import ClassifierHead, Passes
 
-class ModulatedClassifier(nn.Module):
-    """Logits (N, C) of features (N, D) that all come from one domain; the bare weight at test.
 
-    An algorithm that classifies several domains at once says so with :meth:`lay_out`.
-    """
+class ModulatedClassifier(ClassifierHead):
+    """Logits (N, C) of features (N, D); every pass holds the images of one domain. At test the bare weight is used."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()
@@ -34,37 +33,26 @@ class ModulatedClassifier(nn.Module):
         self.by_feature = nn.Linear(num_features, num_features)
         self.by_class = nn.Linear(num_features, num_classes)
         self.noise_size = eighth
-        self._layout: tuple[int, int, int] | None = None
 
-    def lay_out(self, labelled: int, unlabelled: int, domains: int) -> None:
-        """From now on a training batch is ``labelled`` images, then the views of ``unlabelled`` others, the weak ones
-        first; each part domain after domain, in equal shares.
-        """
-        self._layout = (labelled, unlabelled, domains)
-
-    def forward(self, feat: Tensor) -> Tensor:
-        if not self.training:
-            return linear(feat, self.weight)
-        if self._layout is None:
-            return self.modulated(feat, self._noise(1, feat))
-        labelled, unlabelled, domains = self._layout
-        views = (len(feat) - labelled) // unlabelled
-        noise = self._noise(views * domains, feat)
-        noise[:domains] = 0  # the weak views, of which pseudo labels are made
-        return torch.cat(
-            [self.modulated(feat[:labelled], self._noise(domains, feat)), self.modulated(feat[labelled:], noise)]
-        )
-
-    def pseudo(self, feat: Tensor) -> Tensor:
-        """Logits of one domain's images without noise."""
-        return self.modulated(feat, torch.zeros(1, self.noise_size, device=feat.device))
-
-    def modulated(self, feat: Tensor, noise: Tensor) -> Tensor:
-        """Logits of G equal groups, one after the other, with noise (G, Z)."""
-        grouped = feat.view(len(noise), -1, feat.shape[1])
-        hidden = self.generate(torch.cat([self.describe(grouped.mean(dim=1)), noise.to(feat.dtype)], dim=1))
+    def classify(self, features: Tensor, passes: Passes) -> Tensor:
+        count = len(passes.sample)
+        means = features.new_zeros(count, features.shape[1]).index_add_(0, passes.index, features)
+        rows = features.new_zeros(count).index_add_(0, passes.index, torch.ones_like(features[:, 0])).clamp(min=1)
+        noise = self._noise(passes, features)
+        hidden = self.generate(torch.cat([self.describe(means / rows[:, None]), noise], dim=1))
         mask = (self.by_class(hidden)[:, :, None] * self.by_feature(hidden)[:, None, :]).sigmoid()
-        return (grouped @ (mask * self.weight).transpose(1, 2)).flatten(0, 1)
+        logits = features @ (mask * self.weight).transpose(1, 2)  # (G, N, C)
+        return logits[passes.index, torch.arange(len(features), device=features.device)]
 
-    def _noise(self, groups: int, feat: Tensor) -> Tensor:
-        return torch.randn(groups, self.noise_size, device=feat.device)
+    def predict(self, features: Tensor) -> Tensor:
+        return linear(features, self.weight)
+
+    def draw(self, passes: int) -> Tensor:
+        """(G, Z) noise."""
+        return torch.randn(passes, self.noise_size, device=self.weight.device, dtype=self.weight.dtype)
+
+    def _noise(self, passes: Passes, features: Tensor) -> Tensor:
+        """(G, Z): drawn for the passes that sample, zero for the others."""
+        silent = self.weight.new_zeros(self.noise_size)
+        drawn = iter(self.draw(sum(passes.sample)) if any(passes.sample) else ())
+        return torch.stack([next(drawn) if noisy else silent for noisy in passes.sample]).to(features.dtype)

@@ -1,8 +1,9 @@
-"""torchvision's ResNet-18, from scratch or with ImageNet weights that are really there."""
+"""torchvision's ResNet-18, from scratch or with ImageNet weights."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -13,19 +14,32 @@ from torchvision import models
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import ClassifierNet
+from semilearn_ext.settings import Settings
 
 
-def resnet18(num_classes: int, weights: dict[str, torch.Tensor] | None) -> ClassifierNet:
-    """Args:
-    num_classes: C.
-    weights: what :func:`imagenet_weights` found, or None to start from scratch.
+def build(settings: Settings) -> Callable[..., ClassifierNet]:
+    weights = imagenet_weights(settings.pretrain_path) if settings.pretrained else None
+
+    def builder(num_classes: int, **_: Any) -> ClassifierNet:
+        return resnet18(num_classes, weights, settings.classifier_bias)
+
+    return builder
+
+
+def resnet18(num_classes: int, weights: dict[str, torch.Tensor] | None, bias: bool = True) -> ClassifierNet:
+    """ResNet-18 for C classes.
+
+    Args:
+        num_classes: C.
+        weights: backbone weights from :func:`imagenet_weights`, or None to start from scratch.
+        bias: whether the classifier has a bias.
     """
     backbone = models.resnet18()
     num_features = backbone.fc.in_features
     backbone.fc = nn.Identity()
     if weights is not None:
         load_backbone(backbone, weights)
-    return ClassifierNet(backbone, num_features, num_classes)
+    return ClassifierNet(backbone, num_features, num_classes, bias)
 
 
 def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
@@ -38,13 +52,13 @@ def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
     weights = models.ResNet18_Weights.IMAGENET1K_V1
     home = Path(torch.hub.get_dir()) / "checkpoints"
     try:
-        found: dict[str, Any] = weights.get_state_dict(progress=True, check_hash=True)
+        state: dict[str, Any] = weights.get_state_dict(progress=True, check_hash=True)
     except (URLError, OSError, RuntimeError) as error:
         raise UserError(
-            f"pretrained: no ImageNet weights: {home / Path(weights.url).name} is not there and the download "
-            f"failed ({error}); put the file there, or name one with --pretrain_path, or set --pretrained false"
+            f"pretrained: no ImageNet weights: {home / Path(weights.url).name} does not exist and the download "
+            f"failed ({error}); put the file there, pass one with --pretrain_path, or set --pretrained false"
         ) from None
-    return found
+    return state
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
-"""StyleMatch's classifier: class weights are drawn anew in every forward pass while training.
+"""StyleMatch's classifier: class weights are drawn anew in every forward pass during training.
 
-Zhou et al., "Semi-Supervised Domain Generalization with Stochastic StyleMatch" (IJCV 2023), section 3.2; the numbers
-are those of the released code.
+Zhou et al., "Semi-Supervised Domain Generalization with Stochastic StyleMatch" (https://arxiv.org/abs/2106.00592),
+section 3.2; the numbers are those of the released code.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize, softplus
 
+from semilearn_ext.nets.heads import ClassifierHead, Passes
+
 TEMPERATURE = 0.05
 SIGMA_SHIFT = 4.0
 
 
-class StochasticClassifier(nn.Module):
+class StochasticClassifier(ClassifierHead):
     """Cosine logits (N, C) of features (N, D), with weights mu + softplus(sigma - 4) * noise.
 
-    Training draws the noise; :meth:`pseudo` and testing use mu alone.
+    Training draws the noise once per pass; pseudo labels and testing use mu alone.
     """
 
     def __init__(self, num_features: int, num_classes: int) -> None:
@@ -26,20 +28,26 @@ class StochasticClassifier(nn.Module):
         self.sigma = nn.Parameter(torch.zeros(num_classes, num_features))
 
     @property
-    def weight(self) -> Tensor:
-        """(C, D): the class proxies."""
+    def weight(self) -> Tensor:  # type: ignore[override]
         return self.mu
 
-    def forward(self, feat: Tensor) -> Tensor:
-        if not self.training:
-            return self.pseudo(feat)
-        return self._logits(feat, self.mu + softplus(self.sigma - SIGMA_SHIFT) * torch.randn_like(self.mu))
+    def classify(self, features: Tensor, passes: Passes) -> Tensor:
+        if not any(passes.sample):
+            return self.predict(features)
+        drawn = self.draw(sum(passes.sample))
+        scale = softplus(self.sigma - SIGMA_SHIFT)
+        sampled = iter(drawn)
+        weights = torch.stack([self.mu + scale * next(sampled) if noisy else self.mu for noisy in passes.sample])
+        rows = torch.arange(len(features), device=features.device)
+        with torch.autocast(features.device.type, enabled=False):
+            unit = normalize(features.to(weights.dtype), dim=1)
+            return (unit @ normalize(weights, dim=2).transpose(1, 2))[passes.index, rows] / TEMPERATURE
 
-    def pseudo(self, feat: Tensor) -> Tensor:
-        """Logits without noise."""
-        return self._logits(feat, self.mu)
+    def predict(self, features: Tensor) -> Tensor:
+        # Dividing by 0.05 multiplies rounding errors by twenty: never in half precision.
+        with torch.autocast(features.device.type, enabled=False):
+            return linear(normalize(features.to(self.mu.dtype), dim=1), normalize(self.mu, dim=1)) / TEMPERATURE
 
-    def _logits(self, feat: Tensor, weight: Tensor) -> Tensor:
-        # A temperature of 0.05 makes a rounding error twenty times as large: never in half precision.
-        with torch.autocast(feat.device.type, enabled=False):
-            return linear(normalize(feat.to(weight.dtype), dim=1), normalize(weight, dim=1)) / TEMPERATURE
+    def draw(self, passes: int) -> Tensor:
+        """(G, C, D) noise."""
+        return torch.randn(passes, *self.mu.shape, device=self.mu.device, dtype=self.mu.dtype)

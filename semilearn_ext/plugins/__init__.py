@@ -1,23 +1,7 @@
-"""Plug-ins: importing this registers those that come with the package."""
+"""Plug-ins see one step of a base algorithm and add to its loss. Their specs are listed here, without torch."""
 
-from semilearn_ext.plugins.base import Labelled, Observation, Plugin, Scene, attach, check, register
-from semilearn_ext.plugins.dgwm import DGWM
-from semilearn_ext.plugins.fbcsa import FBCSA
-from semilearn_ext.plugins.upcsc import SC, UPC, UPCSC
-from semilearn_ext.settings.usb_options import Option
+from semilearn_ext.plugins.dgwm.spec import DGWM
+from semilearn_ext.plugins.fbcsa.spec import FBCSA
+from semilearn_ext.plugins.upcsc.spec import SC, UPC, UPCSC
 
-__all__ = [
-    "DGWM",
-    "FBCSA",
-    "SC",
-    "UPC",
-    "UPCSC",
-    "Labelled",
-    "Observation",
-    "Option",
-    "Plugin",
-    "Scene",
-    "attach",
-    "check",
-    "register",
-]
+SPECS = (UPC, SC, UPCSC, FBCSA, DGWM)

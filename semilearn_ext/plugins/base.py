@@ -1,155 +1,143 @@
-"""The one interface that matters: a plug-in sees one step of any base algorithm and returns named losses."""
+"""What a plug-in is, and what it sees of a training step.
+
+A plug-in gets one :class:`StepOutput` per step and returns named losses, which are added to the base's loss before the
+backward pass. It never calls the network: it declares with :class:`Wants` which images and views it needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.nets.classifier_net import replace_classifier
-from semilearn_ext.settings.methods import PLUGIN_OPTIONS
-from semilearn_ext.settings.usb_options import Option
+from semilearn_ext.nets.heads import ClassifierHead
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """The labelled half of a step: M images."""
-
-    features: Tensor
-    """(M, D), with gradient."""
-    labels: Tensor
-    """(M,)."""
-    domain: Tensor | None
-    """(M,) number of the source domain; None where there are no domain labels."""
-
-
-class WeakViews(NamedTuple):
-    """The weak views of some images, with what the base thinks of them."""
-
-    features: Tensor
-    """(N, D), with gradient."""
-    prob: Tensor
-    """(N, C), without gradient."""
-    confident: Tensor
-    """(N,) bool."""
-    domain: Tensor
-    """(N,) number of the source domain."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What a base algorithm computed in one step, on N unlabelled images."""
-
-    views: list[Tensor]
-    """The features (N, D) of every view of the unlabelled images, the weak one first, with gradient."""
-    prob: Tensor
-    """(N, C): the base's own confidences of the weak view, without gradient."""
-    confident: Tensor
-    """(N,) bool: the base's own decision."""
-    domain: Tensor | None
-    """(N,) number of the source domain; None where there are no domain labels."""
-    labelled: Labelled
-    classifier: Tensor
-    """(C, D): the weight the base classifies with, with gradient."""
-    judge: Callable[[Tensor], tuple[Tensor, Tensor]]
-    """The base's own confidences (M, C) and decision (M,) for features (M, D)."""
-    labelled_among_views: bool = False
-    """The base treats its labelled images as unlabelled ones too: they are part of ``views`` already."""
-
-    def weak_of_all(self) -> WeakViews:
-        """The weak views of labelled and unlabelled images together, for plug-ins that use domain labels."""
-        assert self.domain is not None
-        assert self.labelled.domain is not None
-        unlabelled = WeakViews(self.views[0], self.prob, self.confident, self.domain)
-        if self.labelled_among_views:
-            return unlabelled
-        labelled = WeakViews(self.labelled.features, *self.judge(self.labelled.features.detach()), self.labelled.domain)
-        return WeakViews(*(torch.cat(pair) for pair in zip(labelled, unlabelled, strict=True)))
-
-
-class Scene(NamedTuple):
+class ModelSpec(NamedTuple):
     """The sizes a plug-in is built for."""
 
     num_features: int
+    """D."""
     num_classes: int
+    """C."""
     num_domains: int
+    """K source domains; 0 where the data have no domain labels."""
 
 
-class Plugin:
-    """Adds losses to any base algorithm. A subclass implements :meth:`losses`; the rest is there when needed.
+@dataclass(frozen=True)
+class View:
+    """One view of N images after the network."""
 
-    Attributes:
-        options: this plug-in's settings, by name.
-        scene: how many features, classes and source domains there are.
-        module: what :meth:`modules` gave; it lives in the model, so checkpoints and the optimizer know it.
-        logs: detached scalars to be recorded at evaluations; filled by :meth:`losses`, never read in a step.
+    features: Tensor
+    """(N, D), with gradient."""
+    logits: Tensor
+    """(N, C), with gradient."""
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a base algorithm computed in one step."""
+
+    labelled: View
+    """The weak view of the M labelled images."""
+    labels: Tensor
+    """(M,)."""
+    unlabelled: list[View]
+    """The views that the plug-in wants of N unlabelled images, the weak one first."""
+    prob: Tensor
+    """(N, C): the base's own confidences for the weak view, without gradient."""
+    mask: Tensor
+    """(N,) bool: the images that the base is confident of."""
+    class_weights: Tensor
+    """(C, D): the weights of the base's classifier, with gradient."""
+    domain: Tensor | None = None
+    """(N,) number of the source domain; None where there are no domain labels."""
+    losses: Mapping[str, Tensor] = field(default_factory=dict)
+    """The base's own losses, by name, where it reports them as tensors."""
+
+
+@dataclass(frozen=True)
+class Wants:
+    """Which images and views a plug-in needs.
+
+    In the SSDG benchmark's step the passes are separate, so this decides which of them are computed; in USB's step one
+    pass serves everything, and this only selects.
     """
 
-    module: Any = None
+    views: str = "all"
+    """``all``, ``weak`` or ``strong`` (every view but the weak one)."""
+    batch: str = "mixed"
+    """``mixed``: batch norm sees the unlabelled images of all domains together; ``domain``: of one domain at a time."""
+    labelled: bool = False
+    """The labelled images are part of ``unlabelled``, with their pseudo labels, as in the SSDG benchmark."""
 
-    def __init__(self, options: Mapping[str, Any], scene: Scene) -> None:
+
+class Plugin(nn.Module):
+    """Adds losses to any base algorithm. A subclass implements :meth:`losses`; the rest is optional.
+
+    Parameters and buffers live in the model, so the optimizer (at ``lr_plugin``), averaged weights and checkpoints know
+    them. Other attributes are saved too: tensors, numbers, strings, and lists or dicts of them. Anything else is an
+    error when a checkpoint is written.
+
+    Attributes:
+        options: the plug-in's options, by name.
+        model: the sizes of the model.
+        logs: detached scalars to record at evaluations; filled by :meth:`losses`.
+    """
+
+    wants: Wants | None = Wants()
+    """None: the plug-in adds no losses."""
+    needs_labelled_features: ClassVar[bool] = False
+    """Whether :meth:`before_epoch` is called. The features cost one forward pass over all labelled images."""
+    labelled_features_mode: str = "eval"
+    """Mode of the network for that pass; ``train`` makes one pass per domain with batch statistics."""
+
+    def __init__(self, options: Mapping[str, Any], model: ModelSpec) -> None:
+        super().__init__()
         self.options = options
-        self.scene = scene
+        self.model = model
         self.logs: dict[str, Tensor] = {}
 
-    @classmethod
-    def check(cls, num_classes: int, num_domains: int) -> None:
-        """Raise a UserError, before anything is trained or written, where the plug-in cannot work."""
-
-    def modules(self, feature_dim: int, num_classes: int) -> nn.Module | None:
-        """Trainable parts of the plug-in's own. They learn at ``lr_plugin``; inference does without them."""
+    def head(self) -> ClassifierHead | None:
+        """A classifier that replaces the base's. It learns at the classifier's rate and is used at test."""
         return None
 
-    def classifier(self) -> nn.Module | None:
-        """A classifier to put in the place of the base's. It learns at ``lr_classifier`` and is used at test."""
-        return None
+    def before_epoch(self, features: Tensor, labels: Tensor, domain: Tensor | None) -> None:
+        """Called when an epoch begins, with the features (M, D) of all un-augmented labelled images."""
 
-    def before_epoch(self, labelled: Labelled) -> None:
-        """Called when an epoch begins, with the features of all labelled images, un-augmented."""
-
-    needs_labelled_features: ClassVar[bool] = False
-    """Whether :meth:`before_epoch` is to be called; the features cost a forward pass."""
-
-    def losses(self, seen: Observation) -> dict[str, tuple[float, Tensor]]:
+    def losses(self, step: StepOutput) -> dict[str, tuple[float, Tensor]]:
         """Named ``(weight, scalar)`` pairs; the weighted scalars are added to the base's loss."""
         raise NotImplementedError
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """Attributes that are neither parameters, buffers nor modules, for ``state_dict``."""
+        own = {name: value for name, value in vars(self).items() if name not in _NOT_STATE}
+        return {name: _saveable(value, f"{type(self).__name__}.{name}") for name, value in own.items()}
 
-PLUGINS: dict[str, type[Plugin]] = {}
-
-
-def register(name: str, options: Mapping[str, Option] | None = None) -> Any:
-    """Class decorator: ``algorithm: <base>_<name>`` is then the base with this plug-in."""
-    if "_" in name:
-        raise UserError(f"plug-in {name!r}: a name without underscores is needed; they separate plug-ins")
-
-    def add(cls: type[Plugin]) -> type[Plugin]:
-        PLUGINS[name] = cls
-        PLUGIN_OPTIONS.setdefault(name, dict(options or {}))
-        return cls
-
-    return add
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        device = next(chain(self.parameters(), self.buffers()), torch.empty(0)).device
+        for name, value in state.items():
+            setattr(self, name, value.to(device) if isinstance(value, Tensor) else value)
 
 
-def attach(names: Sequence[str], options: Mapping[str, Any], model: Any, scene: Scene) -> dict[str, Plugin]:
-    """Build plug-ins by name. What they train becomes ``model.plugins``, where optimizer and checkpoints find it."""
-    plugins = {name: PLUGINS[name](options, scene) for name in names}
-    made = {name: plugin.modules(scene.num_features, scene.num_classes) for name, plugin in plugins.items()}
-    if plugins:
-        model.plugins = nn.ModuleDict({name: module for name, module in made.items() if module is not None})
-    for name, plugin in plugins.items():
-        plugin.module = made[name]
-        classifier = plugin.classifier()
-        if classifier is not None:
-            replace_classifier(model, classifier)
-    return plugins
+_NOT_STATE = {*vars(nn.Module()), "options", "model", "logs", "wants"}
 
 
-def check(names: Sequence[str], num_classes: int, num_domains: int) -> None:
-    """Refuse plug-ins that cannot work with so many classes and source domains."""
-    for name in names:
-        PLUGINS[name].check(num_classes, num_domains)
+def _saveable(value: Any, where: str) -> Any:
+    """A copy of ``value`` in types that a checkpoint can hold."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(_saveable(item, where) for item in value)
+    if isinstance(value, dict):
+        return {key: _saveable(item, where) for key, item in value.items()}
+    raise UserError(
+        f"{where}: a {type(value).__name__} cannot be saved in a checkpoint; use tensors, numbers, lists or dicts"
+    )

@@ -1,4 +1,4 @@
-"""Runs on disk to a report: every table that was asked for, and what has to be said beside them."""
+"""From runs on disk to a report: every requested table, and remarks on what is missing."""
 
 from __future__ import annotations
 
@@ -10,83 +10,108 @@ import pandas as pd
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.report import statistics_table, tables
+from semilearn_ext.report.aggregate import all_targets
 from semilearn_ext.report.evaluations import read_evaluations
-from semilearn_ext.report.frames import all_targets, results
-from semilearn_ext.report.kinds import Config, read_configs, with_kinds
 from semilearn_ext.report.layout import Table
-from semilearn_ext.report.names import canonical
-from semilearn_ext.report.records import find_runs
-from semilearn_ext.report.tables import NAMED, Results
+from semilearn_ext.report.methods import MethodId
+from semilearn_ext.report.metrics import NOT_METRICS, Metric
+from semilearn_ext.report.paper_tables import PAPER_TABLES
+from semilearn_ext.report.records import read_records
+from semilearn_ext.report.results import Results, make_results
+from semilearn_ext.report.run_groups import read_configs, with_setups
 
-TABLES = ("summary", "by_target", "statistics", *NAMED, "observation")
-"""Every table by name, in the order of a report."""
+TABLES = ("summary", "by_target", "statistics", *PAPER_TABLES, "observation")
+"""All tables, in the order of a report."""
 
 
 class Report(NamedTuple):
     results: Results
-    configs: Mapping[str, Config]
     tables: list[Table]
     absent: list[str]
-    """A line for each table that was asked for and has no runs."""
+    """One line per requested table that has no runs."""
     unfinished: pd.DataFrame
     warnings: list[str]
 
     def remarks(self) -> list[str]:
-        """All that has to be said beside the tables, a line each; warnings last."""
+        """Everything a reader has to know besides the tables, one line each; warnings last."""
         count = len(self.unfinished)
-        unfinished = [f"{count} {'run is' if count == 1 else 'runs are'} not finished and in no table"] if count else []
+        runs = "1 run is" if count == 1 else f"{count} runs are"
+        unfinished = [f"{runs} unfinished and not in any table"] if count else []
         return [*self.absent, *unfinished, *(f"warning: {warning}" for warning in self.warnings)]
 
 
-def build(roots: Sequence[Path], names: Sequence[str], compared: Sequence[str], protocol: str) -> Report:
-    """Read the runs below ``roots`` and make the tables ``names``, and one of the methods ``compared``."""
-    found = find_runs(roots)
-    if found.runs.empty:
+def build(
+    roots: Sequence[Path], names: Sequence[str], compared: Sequence[str], protocol: str, metric: Metric | None = None
+) -> Report:
+    """Read the runs below ``roots`` and make the tables ``names``, and one that compares the methods ``compared``."""
+    metric = metric or Metric()
+    if protocol != "last" and not metric.is_target_accuracy:
+        raise UserError(f"--protocol: {metric.name} is recorded at the last evaluation only; leave --protocol out")
+    records = read_records(roots)
+    if records.runs.empty:
         where = ", ".join(map(str, roots))
-        raise UserError(
-            "; ".join([f"{where}: no finished run ({len(found.unfinished)} unfinished)", *found.warnings[:3]])
-        )
-    configs, unread = read_configs(found.runs)
-    runs, mixed = with_kinds(found.runs, configs)
-    runs["accuracy"] = 100 * runs[protocol]
-    targets = all_targets(runs, found.unfinished)
-    evaluations, unmeasured = read_evaluations(runs)
-    cells = results(runs, targets, configs, beside_the_paper=protocol == "last")
-    made = Results(runs, cells, evaluations, targets, protocol)
-    warnings = [*found.warnings, *unread, *mixed, *unmeasured]
-    made_tables, absent = make_tables(made, configs, names, compared)
-    return Report(made, configs, made_tables, absent, found.unfinished, warnings)
+        unfinished = f"{where}: no finished run ({len(records.unfinished)} unfinished)"
+        raise UserError("; ".join([unfinished, *records.warnings[:3]]))
+    configs, unread = read_configs(records.runs)
+    runs, different = with_setups(records.runs, configs)
+    runs, unmeasured = with_values(runs, metric, protocol)
+    evaluations, damaged = read_evaluations(runs)
+    targets = all_targets(records.runs, records.unfinished)
+    results = make_results(runs, evaluations, targets, configs, protocol, metric)
+    made, absent = make_tables(results, names, compared)
+    warnings = [*records.warnings, *unread, *different, *unmeasured, *damaged]
+    return Report(results, made, absent, records.unfinished, warnings)
 
 
-def make_tables(
-    made: Results, configs: Mapping[str, Config], names: Sequence[str], compared: Sequence[str]
-) -> tuple[list[Table], list[str]]:
-    """The tables that have runs, those of ``compared`` first, and a line for each that has none."""
-    makers: dict[str, Callable[[], Table | None]] = {
-        "summary": lambda: tables.summary(made),
-        "by_target": lambda: tables.by_target(made),
-        "statistics": lambda: statistics_table.against_bases(made, configs),
-        "observation": lambda: tables.observation(made),
+def with_values(runs: pd.DataFrame, metric: Metric, protocol: str) -> tuple[pd.DataFrame, list[str]]:
+    """The runs that recorded ``metric``, with their ``value`` of it, and a warning about the others."""
+    if metric.is_target_accuracy:
+        return _with_protocol(runs.assign(value=metric.factor * runs[protocol]), protocol)
+    values = pd.Series([metrics.get(metric.name) for metrics in runs["metrics"]], index=runs.index, dtype=float)
+    if values.isna().all():
+        recorded = sorted({name for metrics in runs["metrics"] for name in metrics} - set(NOT_METRICS))
+        raise UserError(f"--metric: no run recorded {metric.name!r} (recorded: {', '.join(recorded)})")
+    missing = int(values.isna().sum())
+    warnings = [f"{missing} {'run' if missing == 1 else 'runs'} did not record {metric.name}; left out"]
+    measured = runs.assign(value=metric.factor * values)[values.notna()].reset_index(drop=True)
+    return measured, warnings if missing else []
+
+
+def _with_protocol(runs: pd.DataFrame, protocol: str) -> tuple[pd.DataFrame, list[str]]:
+    """The runs that have a ``value``: averaged weights may be turned off."""
+    missing = runs["value"].isna()
+    if missing.all():
+        raise UserError(f"--protocol: no run has averaged weights of kind {protocol}; train with --average {protocol}")
+    warnings = [f"{path}: has no averaged weights of kind {protocol}; left out" for path in runs.loc[missing, "path"]]
+    return runs[~missing].reset_index(drop=True), warnings
+
+
+def make_tables(results: Results, names: Sequence[str], compared: Sequence[str]) -> tuple[list[Table], list[str]]:
+    """The tables that have runs, those of ``compared`` first, and one line for each that has none."""
+    makers: Mapping[str, Callable[[Results], Table | None]] = {
+        "summary": tables.summary,
+        "by_target": tables.by_target,
+        "statistics": statistics_table.against_baselines,
+        "observation": tables.observation,
     }
-    done: list[Table | None] = []
+    made: list[Table | None] = []
     if compared:
-        methods = check_methods(compared, made)
-        done += [tables.compare(made, methods), statistics_table.side_by_side(made, methods, configs)]
+        methods = find_methods(compared, results)
+        made += [tables.compare(results, methods), statistics_table.side_by_side(results, methods)]
     absent = []
     for name in names:
-        table = makers[name]() if name in makers else tables.named_table(name, made)
-        done.append(table)
+        table = makers[name](results) if name in makers else tables.paper_table(name, results)
+        made.append(table)
         if table is None:
-            absent.append(f"{name}: nothing it is about was run; left out")
-    return [table for table in done if table is not None], absent
+            absent.append(f"{name}: no runs for this table; left out")
+    return [table for table in made if table is not None], absent
 
 
-def check_methods(compared: Sequence[str], made: Results) -> list[str]:
-    """The canonical names of ``compared``, each once; a method without runs is refused."""
-    there = list(dict.fromkeys(made.cells["method"]))
-    methods = list(dict.fromkeys(map(canonical, compared)))
-    for method in methods:
-        if method not in there:
-            hint = did_you_mean(method, there) or f" (there are: {', '.join(there)})"
-            raise UserError(f"--compare: no finished runs of {method!r}{hint}")
-    return methods
+def find_methods(names: Sequence[str], results: Results) -> list[MethodId]:
+    """The methods with these names, each once; a method without runs is refused."""
+    known = {method.name: method for method in results.cells["method"]}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f" (there are runs of: {', '.join(known)})"
+            raise UserError(f"--compare: no finished runs of {name!r}{hint}")
+    return list(dict.fromkeys(known[name] for name in names))

@@ -1,31 +1,28 @@
-"""A run's evaluations (``metrics.jsonl``) to curves over epochs and to the paper's observation."""
+"""All evaluations of the runs (``metrics.jsonl``): curves over epochs, and the rates of the paper's observation."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from semilearn_ext.report.frames import Group, Targets, over_seeds, seed_means
-from semilearn_ext.report.kinds import GROUP
+from semilearn_ext.report.aggregate import Targets, is_complete, on_common_epochs, over_seeds, seed_means
+from semilearn_ext.report.metrics import NOT_METRICS, Metric
+from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.runs.result import SOURCE_VAL, TARGET
 
-ACCURACIES = {
-    "target/top1": "target domain",
-    "unlabeled/top1": "unlabelled source images",
-    "source_val/top1": "held-out source images",
-}
-ALWAYS = ("epoch", "target/top1", "source_val/top1")
-"""What every evaluation has; ERM looks at no unlabelled image."""
+ALWAYS = ["epoch", TARGET, SOURCE_VAL]
+"""What every evaluation measures; an algorithm may have no unlabelled images, for example."""
 RATES = {"unlabeled/uus_rate": "UUS rate", "unlabeled/inclusion_rate": "Inclusion rate"}
 OBSERVED_EPOCH = 3.0
-"""When the paper observed; an evaluation further than half an epoch from it is not one of epoch 3."""
+"""When the paper measured the rates. An evaluation more than half an epoch away does not count."""
+_ABOUT = ["group", *GROUP, "target", "seed"]
 
 
 class Curve(NamedTuple):
-    """One group over epochs: of every accuracy that was measured the mean and the deviation (ddof 1) over seeds."""
+    """One group over epochs: mean and standard deviation (ddof 1) over seeds of every metric that all its runs have."""
 
     group: Group
     seeds: int
@@ -35,87 +32,82 @@ class Curve(NamedTuple):
 
 
 def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """A row an evaluation: the group, target and seed of its run, ``epoch``, accuracies and rates as shares."""
-    rows: list[dict[str, Any]] = []
-    bad = []
-    for run in runs.itertuples():
-        about = {name: getattr(run, name) for name in (*GROUP, "target", "seed")}
-        measured = _read(RunFolder(run.path))
-        if not measured:
-            bad.append(run.path)
-        rows += [{**about, **one} for one in measured]
-    warnings = []
-    if bad:
-        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        warnings.append(f"{bad[0] / 'metrics.jsonl'}{more}: missing, damaged or with NaN; not in curves")
-    columns = [*GROUP, "target", "seed", "epoch", *ACCURACIES, *RATES]
-    return pd.DataFrame(rows, columns=columns), warnings
+    """One row per evaluation: the group, target and seed of its run, ``epoch``, and a column per recorded number.
+
+    ``group`` numbers the groups. What an evaluation did not measure is NaN.
+    """
+    lines = [_read(RunFolder(path)) for path in runs["path"]]
+    run = np.repeat(np.arange(len(runs)), [len(records) for records in lines])
+    values = _numbers([record for records in lines for record in records])
+    damaged = values[ALWAYS].isna().any(axis=1).to_numpy()
+    is_good = np.array([bool(records) for records in lines])
+    is_good[run[damaged]] = False
+    about = runs.assign(group=runs.groupby(GROUP, sort=False).ngroup())[_ABOUT].iloc[run].reset_index(drop=True)
+    evaluations = pd.concat([about, values], axis=1)[is_good[run]].reset_index(drop=True)
+    return evaluations, _warnings(list(runs.loc[~is_good, "path"]))
 
 
-def _read(folder: RunFolder) -> list[dict[str, float | None]]:
-    """What is needed of every evaluation, or nothing when a line lacks what all have or holds a NaN."""
+def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per record; what is not a finite number is NaN."""
+    values = pd.DataFrame(records).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
+    names = [name for name in values.columns if name not in NOT_METRICS]
+    return values.reindex(columns=list(dict.fromkeys([*ALWAYS, *RATES, *names]))).astype(float)
+
+
+def _read(folder: RunFolder) -> list[dict[str, Any]]:
     try:
         records = folder.read_metrics()
-        measured = [{name: record[name] for name in ALWAYS} for record in records]
-        optional = [{name: record.get(name) for name in (*ACCURACIES, *RATES)} for record in records]
-        whole = all(math.isfinite(value) for one in measured for value in one.values())
-        whole &= all(math.isfinite(value) for one in optional for value in one.values() if value is not None)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return []
-    if not whole:
+    return records if all(isinstance(record, dict) for record in records) else []
+
+
+def _warnings(bad: list[Any]) -> list[str]:
+    if not bad:
         return []
-    return [{**more, **one} for one, more in zip(measured, optional, strict=True)]
+    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return [f"{RunFolder(bad[0]).metrics_file}{more}: missing, damaged or contains NaN; not in the curves"]
+
+
+def metric_names(evaluations: pd.DataFrame) -> list[str]:
+    """The metrics that were recorded, the accuracies first."""
+    names = [name for name in evaluations.columns if name not in (*_ABOUT, "epoch") and evaluations[name].notna().any()]
+    return sorted(names, key=lambda name: (name != TARGET, not name.endswith("/top1")))
 
 
 def curves(evaluations: pd.DataFrame, targets: Targets) -> list[Curve]:
-    """A curve a group, over the seeds that have all targets.
+    """One curve per group that has a complete seed."""
+    names, by = metric_names(evaluations), ["group", "epoch"]
+    complete = evaluations[is_complete(evaluations, targets, ["group"])]
+    if complete.empty:
+        return []
+    common = on_common_epochs(complete, ["group"], names)
+    is_missing = common[names].isna().groupby(common["group"]).any()
+    means = seed_means(common, targets, by, names)
+    tables = {name: _scaled(over_seeds(means, by, name), Metric(name)) for name in names}
+    groups = common.drop_duplicates("group").set_index("group")
+    drawn = []
+    for number, rows in tables[TARGET].groupby("group", sort=False).indices.items():
+        seeds = int(tables[TARGET]["n"].to_numpy()[rows].max())
+        measured = [name for name in names if not is_missing.loc[number, name]]
+        mean = {name: tables[name]["mean"].to_numpy()[rows].tolist() for name in measured}
+        std = {name: tables[name]["std"].to_numpy()[rows].tolist() if seeds > 1 else None for name in measured}
+        epochs = tables[TARGET]["epoch"].to_numpy()[rows].tolist()
+        drawn.append(Curve(Group.of(groups.loc[number]), seeds, epochs, mean, std))
+    return drawn
 
-    Runs that were not evaluated at the same epochs are read off between two evaluations, on the span all have.
-    """
-    found = []
-    for key, same in evaluations.groupby(GROUP, sort=False):
-        group = Group(*key)
-        there = same.groupby("seed")["target"].nunique()
-        whole = same[same["seed"].isin(there[there == len(targets[group.dataset])].index)]
-        if not whole.empty:
-            found.append(_curve(group, whole))
-    return found
 
-
-def _curve(group: Group, evaluations: pd.DataFrame) -> Curve:
-    measured = evaluations.sort_values("epoch")[["seed", "target", "epoch", *ACCURACIES]]
-    runs = {key: run.iloc[:, 2:].to_numpy(dtype=float) for key, run in measured.groupby(["seed", "target"])}
-    first, last = max(run[0, 0] for run in runs.values()), min(run[-1, 0] for run in runs.values())
-    grid = max(runs.values(), key=len)[:, 0]
-    epochs = grid[(first <= grid) & (grid <= last)].tolist()
-    seeds = [seed for seed, _ in runs]
-    mean: dict[str, list[float]] = {}
-    std: dict[str, list[float] | None] = {}
-    for column, name in enumerate(ACCURACIES, start=1):
-        read = np.array([np.interp(epochs, run[:, 0], 100 * run[:, column]) for run in runs.values()])
-        if np.isnan(read).any():
-            continue
-        by_seed = pd.DataFrame(read, index=seeds).groupby(level=0).mean()
-        mean[name] = by_seed.mean().round(3).tolist()
-        std[name] = by_seed.std().round(3).tolist() if len(by_seed) > 1 else None
-    return Curve(group, len(set(seeds)), epochs, mean, std)
+def _scaled(table: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    columns = {name: (metric.factor * table[name]).round(metric.decimals + 2) for name in ("mean", "std")}
+    return table.assign(**columns)
 
 
 def observed(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The evaluation of each run that is nearest epoch 3: its group, target, seed, ``epoch`` and rates.
+    """The evaluation of each run that is nearest to epoch 3: its group, target, seed, ``epoch`` and rates.
 
-    Runs without one within half an epoch, or without unconfident images then, are left out.
+    Runs without an evaluation within half an epoch, or without unconfident images then, are left out.
     """
-    away = (evaluations["epoch"] - OBSERVED_EPOCH).abs()
-    near = evaluations.assign(away=away)[away <= 0.5].sort_values("away", kind="stable")
+    distance = (evaluations["epoch"] - OBSERVED_EPOCH).abs()
+    near = evaluations.assign(distance=distance)[distance <= 0.5].sort_values("distance", kind="stable")
     nearest = near.drop_duplicates([*GROUP, "target", "seed"])
-    return nearest.dropna(subset=list(RATES)).drop(columns="away")
-
-
-def rates(observed_runs: pd.DataFrame, targets: Targets) -> pd.DataFrame:
-    """A row a group and rate: ``mean``, ``std`` and ``n`` over seeds of the mean over targets."""
-    tables = []
-    for name in RATES:
-        runs = observed_runs.assign(accuracy=observed_runs[name].astype(float))
-        tables.append(over_seeds(seed_means(runs, targets)).assign(rate=name))
-    return pd.concat(tables, ignore_index=True)
+    return nearest.dropna(subset=list(RATES)).drop(columns="distance")

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pandas as pd
 
 SEEDS = 5
-"""How many seeds need no mention."""
+"""The usual number of seeds, which is not printed."""
 DASH = "\u2013"
 MINUS = "\u2212"
 
 
 @dataclass(frozen=True)
 class Cell:
-    text: str
+    """``79.6 ± 0.7 (+2.8) [n=3]``: a value, its change from a baseline, and an unusual number of seeds."""
+
+    value: str
     sort: float | str | None = None
-    """What a reader sorts by; None: always last."""
+    """The value that a reader sorts by; None is always last."""
+    change: str = ""
+    seeds: int | None = None
     bold: bool = False
+
+    @property
+    def text(self) -> str:
+        change = f" ({self.change})" if self.change else ""
+        return f"{self.value}{change}" + (f" [n={self.seeds}]" if self.seeds is not None else "")
 
 
 EMPTY = Cell(DASH)
@@ -29,14 +40,22 @@ EMPTY = Cell(DASH)
 class Column:
     title: str
     block: str = ""
-    """A heading over neighbouring columns."""
+    """A heading above neighbouring columns."""
     dataset: str = ""
-    """The benchmark it is of, where a panel holds several."""
+    """The benchmark of the column, where a panel shows several."""
+
+
+class Block(NamedTuple):
+    """Neighbouring columns with one heading, which is empty for columns without a block."""
+
+    title: str
+    dataset: str
+    width: int
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One grid. The first column names the rows."""
+    """One grid of cells. The first column contains the names of the rows."""
 
     title: str
     columns: Sequence[Column]
@@ -44,7 +63,19 @@ class Panel:
     labels: int | None = None
     dataset: str = ""
     rules: frozenset[int] = frozenset()
-    """Rows that begin a new part."""
+    """Rows with a line above them."""
+
+    @property
+    def datasets(self) -> list[str]:
+        """The benchmarks that the panel is about."""
+        return [self.dataset] if self.dataset else list(dict.fromkeys(c.dataset for c in self.columns if c.dataset))
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The headings above the columns; empty if there are none."""
+        groups = itertools.groupby(self.columns, key=lambda column: (column.block, column.dataset))
+        blocks = [Block(title, dataset, len(list(columns))) for (title, dataset), columns in groups]
+        return blocks if any(block.title for block in blocks) else []
 
 
 @dataclass(frozen=True)
@@ -54,7 +85,8 @@ class Table:
     caption: str
     panels: Sequence[Panel]
     data: pd.DataFrame
-    notes: Sequence[str] = field(default_factory=tuple)
+    """The CSV."""
+    notes: Sequence[str] = ()
 
 
 def signed(value: float, decimals: int = 1) -> str:
@@ -68,23 +100,25 @@ def number(value: float, decimals: int = 1) -> Cell:
 
 
 def spread(mean: float, std: float, n: int | None = None, change: float = math.nan, decimals: int = 1) -> Cell:
-    """``79.6 ± 0.7 (+2.8) [n=3]``: the number of seeds only where it is not five (``n`` None: not ours to count)."""
+    """Mean, standard deviation, change and, unless it is the usual one, the number of seeds (None: not known)."""
     if not math.isfinite(mean):
-        return Cell(f"{DASH} [n=0]") if n == 0 else EMPTY
-    text = f"{mean:.{decimals}f}"
-    text += f" ± {std:.{decimals}f}" if math.isfinite(std) else ""
-    text += f" ({signed(change, decimals)})" if math.isfinite(change) else ""
-    text += f" [n={n}]" if n not in (None, SEEDS) else ""
-    return Cell(text, mean)
+        return Cell(DASH, seeds=0) if n == 0 else EMPTY
+    return Cell(
+        value=f"{mean:.{decimals}f}" + (f" ± {std:.{decimals}f}" if math.isfinite(std) else ""),
+        sort=mean,
+        change=signed(change, decimals) if math.isfinite(change) else "",
+        seeds=None if n == SEEDS else n,
+    )
 
 
-def with_best(rows: Sequence[Sequence[Cell]], column: int, decimals: int = 1) -> list[list[Cell]]:
-    """``rows`` with the best of ``column`` in bold: all that are best as printed, if there is anything to beat."""
-    values = [row[column].sort for row in rows]
-    printed = [round(value, decimals) if isinstance(value, float) else None for value in values]
-    there = [value for value in printed if value is not None]
-    made = [list(row) for row in rows]
-    for row, value in zip(made, printed, strict=True):
-        if len(there) > 1 and value == max(there):
-            row[column] = replace(row[column], bold=True)
-    return made
+def with_best(panel: Panel, columns: Iterable[int], decimals: int = 1) -> Panel:
+    """``panel`` with the largest of several values of a column in bold, and with it all that are equal as printed."""
+    rows = [list(row) for row in panel.rows]
+    for column in columns:
+        values = [row[column].sort for row in rows]
+        printed = [round(value, decimals) if isinstance(value, float) else None for value in values]
+        numbers = [value for value in printed if value is not None]
+        for row, value in zip(rows, printed, strict=True):
+            if len(numbers) > 1 and value == max(numbers):
+                row[column] = replace(row[column], bold=True)
+    return replace(panel, rows=rows)

@@ -1,37 +1,38 @@
-"""What the runs of a report were made with, from their ``environment.json``."""
+"""The software and hardware of the runs in a report, from their ``environment.json``."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import RunFolder
+
 
 def environments(runs: pd.DataFrame) -> dict[str, Counter[str]]:
-    """For every property (git revision, device, versions) its values, and how many runs have each."""
-    found: dict[str, Counter[str]] = {}
+    """For every property (git revision, device, versions) its values, each with the number of runs."""
+    counts: dict[str, Counter[str]] = {}
     for path in runs["path"]:
         try:
-            said = json.loads((path / "environment.json").read_text())
-            properties = _flat(said)
-        except (OSError, ValueError, TypeError, AttributeError):
+            properties = _flat(RunFolder(path).read_environment())
+        except (UserError, TypeError):
             properties = {"environment": "not recorded"}
         for name, value in properties.items():
-            found.setdefault(name, Counter())[value] += 1
-    return found
+            counts.setdefault(name, Counter())[value] += 1
+    return counts
 
 
-def _flat(said: Mapping[str, Any]) -> dict[str, str]:
+def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
     named = {
-        "semilearn_ext": said.get("semilearn_ext"),
-        "git revision": said.get("git"),
-        "device": said.get("device"),
-        "processes": said.get("processes"),
-        "weights": said.get("weights"),
-        "python": said.get("python"),
-        **said.get("packages", {}),
+        "semilearn_ext": environment.get("semilearn_ext"),
+        "git revision": environment.get("git"),
+        "device": environment.get("device"),
+        "processes": environment.get("processes"),
+        "weights": environment.get("weights"),
+        "python": environment.get("python"),
+        **environment.get("packages", {}),
     }
     return {name: str(value) for name, value in named.items() if value is not None}

@@ -3,161 +3,150 @@
 from __future__ import annotations
 
 import math
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.report.names import canonical
-from semilearn_ext.report.summary import PROTOCOLS
-from semilearn_ext.runs.folder import RunFolder
-from semilearn_ext.settings.domains import DOMAINS, FOLDER
+from semilearn_ext.report.methods import MethodId, domains_of
+from semilearn_ext.runs.folder import RunFolder, RunName, find_runs
+from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
+from semilearn_ext.settings.domains import FOLDER
 from semilearn_ext.settings.load import read_yaml
 
 RUN = ["dataset", "labels", "method", "target", "seed"]
-"""What a run is one of; within these columns a table averages over targets and seeds."""
+"""What identifies a run within one experiment."""
 IDENTITY = ["config_hash", "version", "scale"]
-"""What runs have to agree in to be averaged."""
-COLUMNS = [*RUN, *PROTOCOLS, "seconds", *IDENTITY, "path"]
-
-_TEXTS = ("dataset", "algorithm", "target_domain", "config_hash", "version", "scale")
-_COUNTS = ("labels_per_class", "seed", "iterations")
+"""What runs must have in common to be averaged."""
+COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "path"]
 
 
-class Found(NamedTuple):
-    """What lies below some folders."""
+class Records(NamedTuple):
+    """The runs below some folders."""
 
     runs: pd.DataFrame
-    """A row a finished run: ``COLUMNS``. Accuracies are shares, ``method`` is the canonical name."""
+    """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`, accuracies are shares (those
+    of averaged weights NaN where a run has none), and ``metrics`` is the mapping of everything that the last evaluation
+    measured."""
     unfinished: pd.DataFrame
-    """A row a run without a result: ``RUN`` and ``path``."""
+    """One row per run without a result: ``dataset``, ``target`` and ``path``."""
     warnings: list[str]
 
 
-def find_runs(roots: Sequence[Path]) -> Found:
-    """Read every run folder below ``roots``, each once."""
+def read_records(roots: Sequence[Path]) -> Records:
+    """Read every run at or below ``roots`` once."""
     warnings: list[str] = []
     rows: list[dict[str, Any]] = []
     unfinished: list[dict[str, Any]] = []
-    own_folders: dict[str, str] = {}
-    for path in _run_folders(roots):
+    own_data: dict[str, str] = {}
+    for folder in find_runs(roots):
         try:
-            if RunFolder(path).is_finished:
-                rows.append(_with_own_folder(read_run(path), own_folders))
-            elif told := told_by_path(path):
-                unfinished.append(_with_own_folder({**told, "path": path}, own_folders))
+            if folder.is_finished:
+                row = read_run(folder)
+                rows.append({**row, "dataset": _dataset(row["dataset"], folder, row["config_hash"], own_data)})
+            elif name := RunName.from_path(folder.path):
+                dataset = _dataset(name.dataset, folder, str(folder.path), own_data)
+                unfinished.append({"dataset": dataset, "target": name.target, "path": folder.path})
         except UserError as error:
             warnings.append(f"{error}; left out")
-    runs = pd.DataFrame(rows, columns=COLUMNS)
-    kept, doubled = _without_duplicates(runs)
-    return Found(kept, pd.DataFrame(unfinished, columns=[*RUN, "path"]), warnings + doubled)
+    runs, duplicates = _without_duplicates(pd.DataFrame(rows, columns=COLUMNS))
+    return Records(runs, pd.DataFrame(unfinished, columns=["dataset", "target", "path"]), warnings + duplicates)
 
 
-def _run_folders(roots: Iterable[Path]) -> Iterator[Path]:
-    """Folders that hold a config or a result, links followed, in the order of their names."""
-    seen: set[str] = set()
-    for root in roots:
-        if not root.is_dir():
-            raise UserError(f"{root}: no such folder; expected one that holds runs")
-        for folder, below, files in os.walk(root, followlinks=True):
-            real = os.path.realpath(folder)
-            if real in seen:
-                below.clear()
-                continue
-            seen.add(real)
-            below.sort()
-            if "result.json" in files or "config.yaml" in files:
-                below.clear()
-                yield Path(folder)
-
-
-def read_run(path: Path) -> dict[str, Any]:
+def read_run(folder: RunFolder) -> dict[str, Any]:
     """One finished run as a row, or a UserError that says why its result cannot be trusted."""
-    folder = RunFolder(path)
     result, where = folder.read_result(), folder.result_file
     _check_fields(result, where)
-    row = {
-        "dataset": result["dataset"],
-        "labels": result["labels_per_class"],
-        "method": canonical(result["algorithm"]),
-        "target": result["target_domain"],
-        "seed": result["seed"],
-        **{protocol: float(result["top1"][protocol]) for protocol in PROTOCOLS},
+    method = MethodId.of_record(result)
+    written = RunName(
+        result["dataset"],
+        result["labels_per_class"],
+        method.name,
+        result["target_domain"],
+        result["seed"],
+    )
+    domains = domains_of(written.dataset)
+    if domains and written.target not in domains:
+        raise UserError(f"{where}: {written.target!r} is not a domain of {written.dataset}")
+    named = RunName.from_path(folder.path)
+    if named is not None and named != written:
+        raise UserError(f"{where}: is the result of another run, {written.path}")
+    return {
+        **written._asdict(),
+        "method": method,
+        **{protocol: float(result["top1"].get(protocol, math.nan)) for protocol in (*PROTOCOLS, *AVERAGES)},
+        "metrics": {name: value for name, value in result["metrics"].items() if math.isfinite(value)},
         "seconds": float(result["seconds"]),
         **{name: result[name] for name in IDENTITY},
-        "path": path,
+        "path": folder.path,
     }
-    known = DOMAINS.get(row["dataset"])
-    if known and row["target"] not in known:
-        raise UserError(f"{where}: {row['target']!r} is not a domain of {row['dataset']}")
-    told = told_by_path(path)
-    if told and (differ := [name for name in RUN if told[name] != row[name]]):
-        said = ", ".join(f"{name} {row[name]} in a folder of {name} {told[name]}" for name in differ)
-        raise UserError(f"{where}: belongs to another run ({said})")
-    return row
 
 
 def _check_fields(result: Mapping[str, Any], where: Path) -> None:
-    """Refuse a result that lacks what a run writes, or holds what no run measures."""
-    top1 = result.get("top1")
-    numbers = {f"top1 {name}": value for name, value in top1.items()} if isinstance(top1, dict) else {}
-    numbers["seconds"] = result.get("seconds")
-    missing = [name for name in (*_TEXTS, *_COUNTS, "seconds", "top1") if name not in result]
-    missing += [f"top1 {protocol}" for protocol in PROTOCOLS if f"top1 {protocol}" not in numbers]
+    """Refuse a result in which a field is missing or has a value that no run writes."""
+    missing = [name for name in _FIELDS if name not in result]
     if missing:
-        raise UserError(f"{where}: not a run's result: no {', '.join(missing)}")
-    for name in _TEXTS:
-        if not isinstance(result[name], str) or not result[name]:
-            raise UserError(f"{where}: damaged: {name} is {result[name]!r}, expected a name")
-    for name in _COUNTS:
-        if type(result[name]) is not int or result[name] < 0:
-            raise UserError(f"{where}: damaged: {name} is {result[name]!r}, expected a count")
-    for name, value in numbers.items():
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise UserError(f"{where}: damaged: {name} is {value!r}, expected a number")
-        if name != "seconds" and not 0 <= value <= 1:
-            raise UserError(f"{where}: damaged: {name} is {value!r}, expected a share between 0 and 1")
+        raise UserError(f"{where}: not the result of a run: no {', '.join(missing)}")
+    for name, (is_valid, expected) in _FIELDS.items():
+        if not is_valid(result[name]):
+            raise UserError(f"{where}: damaged: {name} is {result[name]!r}, expected {expected}")
 
 
-def told_by_path(path: Path) -> dict[str, Any] | None:
-    """What ``…/<dataset>/<labels>lpc/<method>/<target>/seed<k>`` says of a run; None for a folder of another form."""
-    parts = Path(os.path.abspath(path)).parts[-5:]
-    if len(parts) < 5:
-        return None
-    dataset, labels, method, target, seed = parts
-    count, number = re.fullmatch(r"(\d+)lpc", labels), re.fullmatch(r"seed(\d+)", seed)
-    if count is None or number is None:
-        return None
-    values = (dataset, int(count[1]), canonical(method), target, int(number[1]))
-    return dict(zip(RUN, values, strict=True))
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
-def _with_own_folder(row: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
-    """Anybody's own data are told apart by the name of their folder. ``known`` remembers it by config hash."""
-    if row["dataset"] != FOLDER:
-        return row
-    key = row.get("config_hash", str(row["path"]))
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(
+        ("dataset", "base", "title", "target_domain", "config_hash", "version", "scale"), (_is_name, "a name")
+    ),
+    **dict.fromkeys(("labels_per_class", "seed", "iterations"), (_is_count, "a count")),
+    "plugins": (lambda value: isinstance(value, list) and all(map(_is_name, value)), "a list of names"),
+    "variant": (lambda value: isinstance(value, str), "a name or nothing"),
+    "top1": (
+        lambda value: (
+            isinstance(value, dict)
+            and value.keys() >= set(PROTOCOLS)
+            and all(_is_number(share) and 0 <= share <= 1 for share in value.values())
+        ),
+        f"shares between 0 and 1 for {', '.join(PROTOCOLS)}",
+    ),
+    "metrics": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by name"),
+    "seconds": (lambda value: _is_number(value) and math.isfinite(value), "a finite number"),
+}
+
+
+def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> str:
+    """``name``; a user's own data are told apart by the folder they are in. ``known`` holds those names by ``key``."""
+    if name != FOLDER:
+        return name
     if key not in known:
-        raw = read_yaml(RunFolder(row["path"]).config_file)
-        known[key] = Path(str(raw["data_dir"].value)).name if "data_dir" in raw else FOLDER
-    return {**row, "dataset": f"{FOLDER} {known[key]}"}
+        config = read_yaml(folder.config_file) if folder.config_file.exists() else {}
+        known[key] = f"{FOLDER} {Path(str(config['data_dir'].value)).name}" if "data_dir" in config else FOLDER
+    return known[key]
 
 
 def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """One of several equal results of a run; none of several that differ."""
+    """Keep one of several equal results of a run, and none of several that differ."""
     warnings, dropped = [], []
-    doubled = runs[runs.duplicated([*RUN, *IDENTITY], keep=False)]
-    for _, same in doubled.groupby([*RUN, *IDENTITY], sort=False):
+    duplicated = runs[runs.duplicated([*RUN, *IDENTITY], keep=False)]
+    for _, same in duplicated.groupby([*RUN, *IDENTITY], sort=False):
         paths = [str(path) for path in same["path"]]
         if len(same.drop_duplicates(list(PROTOCOLS))) == 1:
-            warnings.append(f"{', '.join(paths[1:])}: the same result as {paths[0]}; counted once")
+            warnings.append(f"{', '.join(paths[1:])}: same result as {paths[0]}; counted once")
             dropped += list(same.index[1:])
         else:
-            shown = ", ".join(f"{value:.4f}" for value in same["last"])
-            warnings.append(f"{', '.join(paths)}: results of one run that differ ({shown}); all left out")
+            values = ", ".join(f"{value:.4f}" for value in same["last"])
+            warnings.append(f"{', '.join(paths)}: results of one run that differ ({values}); all left out")
             dropped += list(same.index)
     return runs.drop(index=dropped).reset_index(drop=True), warnings

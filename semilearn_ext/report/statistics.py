@@ -1,4 +1,4 @@
-"""Two methods on the same targets and seeds: differences, an interval and tests, by scipy."""
+"""Two methods on the same targets and seeds: differences, a confidence interval and tests, with scipy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from semilearn_ext.report.aggregate import seed_means
+
 NAN = float("nan")
 
 
 class Comparison(NamedTuple):
-    """``theirs`` taken from ``ours``, in percentage points. NaN where there are too few seeds."""
+    """``ours`` minus ``theirs``. NaN where there are too few seeds."""
 
     seeds: tuple[int, ...]
-    """Seeds that both have for every target; all but the wins are over these."""
+    """Seeds that both have for every target. Everything but the wins is over these."""
     pairs: int
-    """Targets and seeds that both have."""
+    """Combinations of target and seed that both have."""
     wins: int
     ties: int
     left_out: int
-    """Runs of either that the other has no counterpart of."""
+    """Runs of one method without a counterpart of the other."""
     difference: float
     low: float
     high: float
@@ -30,15 +32,15 @@ class Comparison(NamedTuple):
 
 
 def compare(ours: pd.DataFrame, theirs: pd.DataFrame, targets: Sequence[str]) -> Comparison:
-    """Pair two frames of runs (``target``, ``seed``, ``accuracy``) by target and seed."""
+    """Pair two frames of runs (``target``, ``seed``, ``value``) by target and seed."""
     pairs = ours.merge(theirs, on=["target", "seed"], suffixes=("_ours", "_theirs"))
-    by_seed = pairs.groupby("seed")[["accuracy_ours", "accuracy_theirs"]]
-    means = by_seed.mean()[by_seed.size() == len(targets)]
-    gain = pairs["accuracy_ours"] - pairs["accuracy_theirs"]
-    difference = (means["accuracy_ours"] - means["accuracy_theirs"]).to_numpy()
+    gain = pairs["value_ours"] - pairs["value_theirs"]
+    means = seed_means(pairs.assign(dataset=""), {"": targets}, ["dataset"], ["value_ours", "value_theirs"])
+    means = means.sort_values("seed")
+    difference = (means["value_ours"] - means["value_theirs"]).to_numpy()
     low, high = interval(difference)
     return Comparison(
-        seeds=tuple(int(seed) for seed in means.index),
+        seeds=tuple(int(seed) for seed in means["seed"]),
         pairs=len(pairs),
         wins=int((gain > 0).sum()),
         ties=int((gain == 0).sum()),
@@ -46,23 +48,23 @@ def compare(ours: pd.DataFrame, theirs: pd.DataFrame, targets: Sequence[str]) ->
         difference=float(difference.mean()) if len(difference) else NAN,
         low=low,
         high=high,
-        t_test=t_test(means["accuracy_ours"].to_numpy(), means["accuracy_theirs"].to_numpy()),
+        t_test=t_test(means["value_ours"].to_numpy(), means["value_theirs"].to_numpy()),
         sign_flip=sign_flip(difference),
     )
 
 
 def interval(difference: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean over seeds: 9,999 resamples, always the same."""
+    """95 % percentile bootstrap interval of the mean over seeds, with 9,999 resamples and a fixed random state."""
     from scipy import stats
 
     if len(difference) < 2:
         return NAN, NAN
-    found = stats.bootstrap((difference,), np.mean, method="percentile", n_resamples=9999, rng=0).confidence_interval
-    return float(found.low), float(found.high)
+    limits = stats.bootstrap((difference,), np.mean, method="percentile", n_resamples=9999, rng=0).confidence_interval
+    return float(limits.low), float(limits.high)
 
 
 def t_test(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
-    """Two-sided p of the paired t test over seeds; NaN when the differences do not vary, where t has no meaning."""
+    """Two-sided p value of the paired t test over seeds; NaN when the differences do not vary, where t is undefined."""
     from scipy import stats
 
     if len(ours) < 2 or np.allclose(np.ptp(ours - theirs), 0):
@@ -71,7 +73,7 @@ def t_test(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
 
 
 def sign_flip(difference: np.ndarray[Any, Any]) -> float:
-    """Two-sided p of the sign-flip test over seeds: exact for up to 13 seeds, 9,999 random flips for more."""
+    """Two-sided p value of the sign-flip test over seeds: exact for up to 13 seeds, with 9,999 random flips above."""
     from scipy import stats
 
     if len(difference) < 2:
@@ -81,5 +83,5 @@ def sign_flip(difference: np.ndarray[Any, Any]) -> float:
 
 
 def smallest_exact_p(seeds: int) -> float:
-    """No exact two-sided test of so many paired seeds can give less: all signs alike, two ways of 2^n."""
+    """The smallest p value of an exact two-sided test over paired seeds: all signs equal, in 2 of 2^n ways."""
     return 2 / 2**seeds

@@ -1,126 +1,127 @@
-"""Methods against their bases, or against each other: the table of :mod:`semilearn_ext.report.statistics`."""
+"""Methods against their baselines, or against each other: the tables of :mod:`semilearn_ext.report.statistics`."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
-from semilearn_ext.report.frames import Group, Note, find_base, note_lines, other_than_method, seed_words
-from semilearn_ext.report.kinds import GROUP, Config
+from semilearn_ext.report.baselines import Note, differences, find_baseline, note_lines, seeds_text
 from semilearn_ext.report.layout import DASH, EMPTY, SEEDS, Cell, Column, Panel, Table, number, signed
-from semilearn_ext.report.names import setting_title
+from semilearn_ext.report.methods import MethodId
+from semilearn_ext.report.results import Results
+from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.report.statistics import Comparison, compare, smallest_exact_p
-from semilearn_ext.report.tables import PROTOCOL_WORDS, Results
+from semilearn_ext.report.tables import flat
 
-_COLUMNS = ("Comparison", "difference", "95 % interval", "wins", "p, t test", "p, sign flips", "seeds")
+_COLUMNS = ("Comparison", "difference", "95 % interval", "wins", "p (t test)", "p (sign flips)", "seeds")
 Pair = tuple[Group, Group]
 
 
-def against_bases(results: Results, configs: Mapping[str, Config]) -> Table | None:
-    """Every method with a base against it; None when there is no such pair."""
+def against_baselines(results: Results) -> Table | None:
+    """Every method with a baseline against it; None when there is no such pair."""
     pairs: list[Pair] = []
     notes: list[Note] = []
     for row in results.cells.itertuples():
-        base, said = find_base(row, results.cells, configs)
-        notes += said
-        if base is not None:
-            pairs.append((Group(row.dataset, row.labels, row.method, row.kind), base))
-    return _table("statistics", "Methods against their bases", results, pairs, notes)
+        baseline, about_baseline = find_baseline(row, results.cells, results.configs)
+        notes += about_baseline
+        if baseline is not None:
+            pairs.append((Group.of(row), baseline))
+    return _table("statistics", "Methods against their base algorithms", results, pairs, notes)
 
 
-def side_by_side(results: Results, methods: Sequence[str], configs: Mapping[str, Config]) -> Table | None:
-    """Every two of ``methods``, the later one less the earlier; None when no benchmark has two of them."""
+def side_by_side(results: Results, methods: Sequence[MethodId]) -> Table | None:
+    """Every two of ``methods``, the later minus the earlier one; None when no benchmark has two of them."""
     chosen = results.cells[results.cells["method"].isin(methods)]
     pairs: list[Pair] = []
     notes: list[Note] = []
     for _, same in chosen.groupby(["dataset", "labels"], sort=False):
         ordered = sorted(same.itertuples(), key=lambda row: methods.index(row.method))
         for earlier, later in itertools.combinations(ordered, 2):
-            ours, theirs = (Group(row.dataset, row.labels, row.method, row.kind) for row in (later, earlier))
-            pairs.append((ours, theirs))
-            if differ := other_than_method(later, earlier, configs):
+            pairs.append((Group.of(later), Group.of(earlier)))
+            if differ := differences(later, earlier, results.configs):
                 notes.append(_note(pairs[-1], f"they differ in more than the method: {'; '.join(differ)}"))
-    return _table("compare_statistics", "Side by side, paired", results, pairs, notes)
+    return _table("compare_statistics", "Comparison, paired", results, pairs, notes)
 
 
 def _table(name: str, title: str, results: Results, pairs: Sequence[Pair], notes: Sequence[Note]) -> Table | None:
-    groups = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
-    made = [(pair, compare(groups[pair[0]], groups[pair[1]], results.targets[pair[0].dataset])) for pair in pairs]
-    made = [(pair, found) for pair, found in made if found.pairs]
-    if not made:
+    runs = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
+    compared = [(pair, compare(runs[pair[0]], runs[pair[1]], results.targets[pair[0].dataset])) for pair in pairs]
+    compared = [(pair, comparison) for pair, comparison in compared if comparison.pairs]
+    if not compared:
         return None
-    settings = dict.fromkeys((pair[0].dataset, pair[0].labels) for pair, _ in made)
+    settings = dict.fromkeys((pair[0].dataset, pair[0].labels, pair[0].setting) for pair, _ in compared)
     panels = [
         Panel(
-            setting_title(dataset, labels),
+            setting,
             [Column(column) for column in _COLUMNS],
-            [_row(pair, found) for pair, found in made if pair[0][:2] == (dataset, labels)],
+            [_row(pair, comparison, results) for pair, comparison in compared if pair[0][:2] == (dataset, labels)],
             labels=labels,
             dataset=dataset,
         )
-        for dataset, labels in settings
+        for dataset, labels, setting in settings
     ]
-    data = pd.DataFrame([_flat(pair, found) for pair, found in made]).assign(protocol=results.protocol)
-    return Table(name, title, _caption(results.protocol, made), panels, data, note_lines([*notes, *_uncommon(made)]))
+    data = flat(pd.DataFrame([_csv_row(pair, comparison) for pair, comparison in compared]), results)
+    notes = [*notes, *_counterpart_notes(compared)]
+    return Table(name, results.titled(title), _caption(results, compared), panels, data, note_lines(notes))
 
 
-def _row(pair: Pair, found: Comparison) -> list[Cell]:
-    title = _title(pair)
-    whole = math.isfinite(found.low)
+def _row(pair: Pair, comparison: Comparison, results: Results) -> list[Cell]:
+    title, decimals = _title(pair), results.metric.decimals
+    low, high = signed(comparison.low, decimals), signed(comparison.high, decimals)
+    ties = f", {comparison.ties} {'tie' if comparison.ties == 1 else 'ties'}" if comparison.ties else ""
     return [
         Cell(title, title.lower()),
-        Cell(signed(found.difference), found.difference) if found.seeds else EMPTY,
-        Cell(f"{signed(found.low)} to {signed(found.high)}", found.low) if whole else EMPTY,
-        Cell(f"{found.wins} of {found.pairs}{_ties(found.ties)}", found.wins / found.pairs),
-        _p(found.t_test),
-        _p(found.sign_flip),
-        number(float(len(found.seeds)), 0),
+        Cell(signed(comparison.difference, decimals), comparison.difference) if comparison.seeds else EMPTY,
+        Cell(f"{low} to {high}", comparison.low) if math.isfinite(comparison.low) else EMPTY,
+        Cell(f"{comparison.wins} of {comparison.pairs}{ties}", comparison.wins / comparison.pairs),
+        _p_value(comparison.t_test),
+        _p_value(comparison.sign_flip),
+        number(float(len(comparison.seeds)), 0),
     ]
 
 
-def _ties(ties: int) -> str:
-    return f", {ties} {'tie' if ties == 1 else 'ties'}" if ties else ""
-
-
-def _p(value: float) -> Cell:
+def _p_value(value: float) -> Cell:
     if not math.isfinite(value):
         return Cell(DASH)
     return Cell("< 0.0001" if value < 0.0001 else f"{value:.4f}", value)
 
 
-def _flat(pair: Pair, found: Comparison) -> dict[str, object]:
-    (dataset, labels, method, kind), other = pair
-    about = {"dataset": dataset, "labels_per_class": labels, "method": method, "kind": kind}
-    about |= {"against": other.method, "against_kind": other.kind}
-    return {**about, **found._asdict(), "seeds": " ".join(map(str, found.seeds)), "n": len(found.seeds)}
+def _csv_row(pair: Pair, comparison: Comparison) -> dict[str, object]:
+    ours, theirs = pair
+    about = {**ours._asdict(), "against": theirs.method.name, "against_setup": theirs.setup}
+    seeds = {"seeds": " ".join(map(str, comparison.seeds)), "n": len(comparison.seeds)}
+    return {**about, **comparison._asdict(), **seeds}
 
 
-def _caption(protocol: str, made: Sequence[tuple[Pair, Comparison]]) -> str:
-    counts = sorted({len(found.seeds) for _, found in made if len(found.seeds) > 1} | {SEEDS})
-    least = "; ".join(f"{count} seeds: {smallest_exact_p(count):.4g}" for count in counts)
+def _caption(results: Results, compared: Sequence[tuple[Pair, Comparison]]) -> str:
+    counts = sorted({len(comparison.seeds) for _, comparison in compared if len(comparison.seeds) > 1} | {SEEDS})
+    smallest = "; ".join(f"{count} seeds: {smallest_exact_p(count):.4g}" for count in counts)
+    unit = " Differences are in percentage points." if results.metric.is_share else ""
+    win = "better" if results.metric.is_accuracy else "larger"
     return (
-        f"Percentage points of accuracy on the domain left out, {PROTOCOL_WORDS[protocol]}, paired by target and seed. "
-        "Difference: mean over seeds of the mean over targets. Interval: 95 % percentile bootstrap over seeds "
-        "(scipy.stats.bootstrap, 9,999 resamples), too narrow with few seeds. Wins: pairs of target and seed where the "
-        "first is better. t test: paired, two-sided, over seeds (scipy.stats.ttest_rel). Sign flips: the exact "
-        "two-sided permutation test over seeds (scipy.stats.permutation_test); no exact test can give a smaller p than "
-        f"2 / 2^n ({least}). No p is corrected for the number of comparisons."
+        f"{results.what()}, paired by target and seed.{unit} Difference: the mean over seeds of the mean over targets. "
+        "Interval: 95 % percentile bootstrap over seeds (scipy.stats.bootstrap, 9,999 resamples), which is too narrow "
+        f"with few seeds. Wins: pairs of target and seed in which the first method is {win}. t test: paired and "
+        "two-sided, over seeds (scipy.stats.ttest_rel). Sign flips: the exact two-sided permutation test over seeds "
+        "(scipy.stats.permutation_test); the p value of an exact test cannot be smaller than 2 / 2^n "
+        f"({smallest}). The p values are not corrected for the number of comparisons."
     )
 
 
-def _uncommon(made: Sequence[tuple[Pair, Comparison]]) -> list[Note]:
-    """Say where only a part of the runs has a counterpart."""
+def _counterpart_notes(compared: Sequence[tuple[Pair, Comparison]]) -> list[Note]:
+    """Where only some of the runs have a counterpart."""
     notes = []
-    for pair, found in made:
-        over = f"all but the wins is over {seed_words(found.seeds)}" if found.seeds else "too few for more than wins"
-        alone = f"{found.left_out} {'run has' if found.left_out == 1 else 'runs have'} no counterpart"
-        if found.left_out:
-            notes.append(_note(pair, f"{alone}; {over}"))
-        elif not found.seeds:
-            notes.append(_note(pair, "no seed has all targets, so only wins are given"))
+    for pair, comparison in compared:
+        if comparison.left_out:
+            runs = f"{comparison.left_out} {'run has' if comparison.left_out == 1 else 'runs have'} no counterpart"
+            seeds = seeds_text(comparison.seeds) if comparison.seeds else ""
+            rest = f"all but the wins are over {seeds}" if seeds else "only the wins are given"
+            notes.append(_note(pair, f"{runs}; {rest}"))
+        elif not comparison.seeds:
+            notes.append(_note(pair, "no seed has all targets, so only the wins are given"))
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The small table a training command ends with: one row a target domain."""
+"""The small table that a training command prints at the end: one row per target domain."""
 
 from __future__ import annotations
 
@@ -7,34 +7,66 @@ from typing import Any
 
 import pandas as pd
 
-PROTOCOLS = ("last", "source_val", "oracle")
+from semilearn_ext.report.aggregate import seed_means
+from semilearn_ext.report.methods import setting_title
+from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 
 
 def by_target(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Accuracy in percent, a row a target and their mean, a column a protocol; and seconds."""
+    """Accuracy in percent, a row per target and for their mean, one column per protocol that all have, seconds."""
+    columns = [*PROTOCOLS, *(name for name in AVERAGES if all(name in result["top1"] for result in results))]
     rows = [
-        {"target": r["target_domain"], **{p: 100 * r["top1"][p] for p in PROTOCOLS}, "seconds": r["seconds"]}
-        for r in results
+        {
+            "dataset": result["dataset"],
+            "target": result["target_domain"],
+            "seed": result["seed"],
+            **{protocol: 100 * result["top1"][protocol] for protocol in columns},
+            "seconds": result["seconds"],
+        }
+        for result in results
     ]
-    frame = pd.DataFrame(rows).set_index("target")
+    runs = pd.DataFrame(rows)
+    frame = runs.set_index("target")[[*columns, "seconds"]]
     if len(frame) > 1:
-        frame.loc["mean"] = frame.mean()
-        frame.loc["mean", "seconds"] = frame["seconds"].iloc[:-1].sum()
+        mean = seed_means(runs, {runs.loc[0, "dataset"]: list(runs["target"])}, ["dataset"], columns)
+        frame.loc["mean"] = [*mean.loc[0, columns], runs["seconds"].sum()]
     return frame
 
 
-def render(results: Sequence[dict[str, Any]]) -> str:
-    """That table as text, with what it is and is not."""
-    first = results[0]
-    scales = sorted({r["scale"] for r in results})
-    title = (
-        f"{first['algorithm']} on {first['dataset']}, {first['labels_per_class']} labels a class, "
-        f"seed {first['seed']} (one seed), scale: {', '.join(scales)}"
-    )
-    frame = by_target(results).rename(columns={"oracle": "oracle*"})
+def render_comparison(results: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> str:
+    """A method beside its base as text: accuracy after the last iteration, and the difference."""
+    frame = pd.DataFrame({part[0]["title"]: by_target(part)["last"] for part in (base, results)})
+    frame["difference"] = frame.iloc[:, 1] - frame.iloc[:, 0]
     body = frame.to_string(float_format=lambda value: f"{value:.1f}")
     return (
-        f"{title}\n{body}\n"
-        "last: after the last iteration, the paper's protocol. source_val: chosen on held-out source images.\n"
-        "*oracle: chosen on the target itself, an upper bound and no result. seconds: the sum, in the last row."
+        f"{_title(results)}\n{body}\n"
+        "Accuracy on the target domain after the last iteration, in percent. With one seed, a difference of a few "
+        "points says little."
+    )
+
+
+def _title(results: Sequence[dict[str, Any]]) -> str:
+    first = results[0]
+    scales = sorted({result["scale"] for result in results})
+    return (
+        f"{first['title']} on {setting_title(first['dataset'], first['labels_per_class'])}, "
+        f"seed {first['seed']} (one seed), scale: {', '.join(scales)}"
+    )
+
+
+def render(results: Sequence[dict[str, Any]]) -> str:
+    """The table as text, with an explanation of its columns."""
+    frame = by_target(results).rename(columns={"oracle": "oracle*"})
+    body = frame.to_string(float_format=lambda value: f"{value:.1f}")
+    averages = (
+        "ema, swa: averages of the weights, exponential over training and uniform over its end.\n"
+        if set(AVERAGES) & set(frame.columns)
+        else ""
+    )
+    return (
+        f"{_title(results)}\n{body}\n"
+        "last: after the last iteration, as in the paper. source_val: selected on held-out source images.\n"
+        f"{averages}"
+        "*oracle: selected on the target domain itself, an upper bound and not a result. seconds: the last row is the "
+        "total."
     )

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, the device, the project's git revision."""
+"""The environment of a run: versions, device and the project's git revision."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def describe(device: str, processes: int, weights: str) -> dict[str, Any]:
 
 
 def git_revision() -> str | None:
-    """The checkout's commit, with ``-dirty`` when files differ from it; None outside a checkout."""
+    """The checked-out commit, with ``-dirty`` if files were changed; None outside a checkout."""
     project = Path(__file__).parents[2]
     if not (project / ".git").exists():
         return None
     command = ["git", "-C", str(project), "describe", "--always", "--abbrev=40", "--dirty"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return answer.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

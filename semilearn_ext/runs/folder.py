@@ -2,48 +2,92 @@
 
 config.yaml         the resolved settings
 environment.json    versions, device, git revision
-split.json          which images were labelled
-metrics.jsonl       one line an evaluation
-result.json         the outcome; its presence means that the run is finished
-log.txt             everything that was said
-checkpoint_*.pt     where to go on from
-lock.json           the process that trains it, while it does
-job.json, state.json, console.txt     a sweep's: what it asked for, how that went, what the process said
+extensions/         copies of the files that were passed with --extend
+split.json          which images are labelled, unlabelled and held out
+metrics.jsonl       one line per evaluation
+details.json        confusion counts, calibration and pseudo labels at the last evaluation
+result.json         the outcome; the run is finished when this file exists
+log.txt             the log
+checkpoint_*.pt     checkpoints to resume from
+lock.json           the process that is training the run, while it does
+job.json, state.json, console.txt     written by a sweep: what to run, its progress, the output of its process
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import lock
-from semilearn_ext.settings import Settings, config_hash, dump, read_resolved
+from semilearn_ext.runs.file_names import (
+    CHECKPOINT_PATTERN,
+    CONFIG_FILE,
+    CONSOLE_FILE,
+    DETAILS_FILE,
+    ENVIRONMENT_FILE,
+    EXTENSIONS_FOLDER,
+    JOB_FILE,
+    LOCK_FILE,
+    LOG_FILE,
+    METRICS_FILE,
+    RESULT_FILE,
+    SPLIT_FILE,
+    STATE_FILE,
+)
+from semilearn_ext.runs.result import FORMAT
+from semilearn_ext.settings import Settings, config_hash, dump
+from semilearn_ext.settings.load import Raw, read_yaml, resolve
 
-CONFIG_FILE = "config.yaml"
-JOB_FILE, STATE_FILE, CONSOLE_FILE = "job.json", "state.json", "console.txt"
-AROUND_A_RUN = {lock.NAME, JOB_FILE, STATE_FILE, CONSOLE_FILE}
-"""What may lie in a run's folder before the run itself has written anything, and stays when it starts over."""
+NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
+"""Files that may exist before the run has written anything, and that stay when it starts over."""
+MARKERS = {CONFIG_FILE, JOB_FILE, RESULT_FILE}
+"""A folder with one of these files is a run's folder."""
+
+
+class RunName(NamedTuple):
+    """What the path of a run says about it, one folder per field."""
+
+    dataset: str
+    labels: int
+    method: str
+    target: str
+    seed: int
+
+    @property
+    def path(self) -> Path:
+        return Path(self.dataset, f"{self.labels}lpc", self.method, self.target, f"seed{self.seed}")
+
+    @classmethod
+    def from_path(cls, path: Path) -> RunName | None:
+        """The name of the run in ``path``, or None for a path of another form."""
+        parts = Path(os.path.abspath(path)).parts[-5:]
+        if len(parts) < 5:
+            return None
+        dataset, labels, method, target, seed = parts
+        count, number = re.fullmatch(r"(\d+)lpc", labels), re.fullmatch(r"seed(\d+)", seed)
+        return cls(dataset, int(count[1]), method, target, int(number[1])) if count and number else None
 
 
 def run_path(settings: Settings) -> Path:
-    return (
-        Path(settings.save_dir).expanduser()
-        / settings.dataset
-        / f"{settings.labels_per_class}lpc"
-        / settings.method
-        / settings.target_domain
-        / f"seed{settings.seed}"
-    )
+    name = RunName(settings.dataset, settings.labels_per_class, settings.method, settings.target_domain, settings.seed)
+    return Path(settings.save_dir).expanduser() / name.path
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Reads and writes one run's files. Every file is written whole or not at all."""
+    """Reads and writes the files of one run, and is the only place that knows their names.
+
+    A file is written completely or not at all.
+    """
 
     path: Path
 
@@ -52,16 +96,51 @@ class RunFolder:
         return self.path / CONFIG_FILE
 
     @property
+    def environment_file(self) -> Path:
+        return self.path / ENVIRONMENT_FILE
+
+    @property
+    def split_file(self) -> Path:
+        return self.path / SPLIT_FILE
+
+    @property
     def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS_FILE
+
+    @property
+    def details_file(self) -> Path:
+        return self.path / DETAILS_FILE
 
     @property
     def result_file(self) -> Path:
-        return self.path / "result.json"
+        return self.path / RESULT_FILE
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / LOG_FILE
+
+    @property
+    def job_file(self) -> Path:
+        return self.path / JOB_FILE
+
+    @property
+    def state_file(self) -> Path:
+        return self.path / STATE_FILE
+
+    @property
+    def console_file(self) -> Path:
+        return self.path / CONSOLE_FILE
+
+    def checkpoint_file(self, iteration: int) -> Path:
+        return self.path / CHECKPOINT_PATTERN.replace("*", f"{iteration:08d}")
+
+    def checkpoint_files(self) -> list[Path]:
+        """All checkpoints, oldest first: their names contain the iteration, padded with zeros."""
+        return sorted(self.path.glob(CHECKPOINT_PATTERN))
 
     def check(self, settings: Settings) -> None:
-        """Refuse a folder that is being trained by somebody else, or that holds anything but this very experiment and
-        may not be overwritten."""
+        """Refuse a folder that another process is training, or that contains anything but this experiment and may not
+        be overwritten."""
         holder = lock.holder_of(self.path)
         if holder is not None and not holder.is_this_process:
             raise lock.Held(self.path, holder)
@@ -69,52 +148,101 @@ class RunFolder:
             self.check_content(settings)
 
     def check_content(self, settings: Settings) -> None:
-        """Refuse a folder that holds anything but this very experiment."""
-        reason = self._foreign(settings) if self._content() else ""
+        """Refuse a folder that contains anything but this experiment."""
+        reason = self._conflict(settings) if self._content() else ""
         if reason:
-            raise UserError(f"{self.path}: {reason}; choose another --save_dir, or --overwrite to throw it away")
+            raise UserError(f"{self.path}: {reason}; choose another --save_dir, or replace it with --overwrite")
 
     def claim(self, settings: Settings) -> None:
-        """Make the folder this run's own: new, the same experiment's, or emptied when ``overwrite`` says so."""
+        """Prepare the folder for this run: keep what belongs to the same experiment, or empty it with ``overwrite``."""
         self.check(settings)
         if settings.overwrite:
             for path in self._content():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         files.remove_leftovers(self.path)
+        for number, original in enumerate(settings.extend):
+            content = Path(original).expanduser().read_text()
+            files.write_text(self.path / EXTENSIONS_FOLDER / f"extension_{number:02d}.py", content)
         files.write_text(self.config_file, dump(settings))
 
     def _content(self) -> list[Path]:
-        """What lies here but for what sweeps, locks and killed processes leave around a run."""
+        """All files of the run, without those of sweeps, locks and interrupted writes."""
         if not self.path.exists():
             return []
-        return [path for path in self.path.iterdir() if path.name not in AROUND_A_RUN and path.suffix != ".tmp"]
+        return [path for path in self.path.iterdir() if path.name not in NOT_OF_THE_RUN and path.suffix != ".tmp"]
 
-    def _foreign(self, settings: Settings) -> str:
-        """Why what lies here is not of the same experiment, or an empty string."""
+    def _conflict(self, settings: Settings) -> str:
+        """Why the content does not belong to the same experiment, or an empty string."""
         if not self.config_file.exists():
-            return "holds files that are not a run's"
+            return "the folder contains files that do not belong to a run"
         try:
-            there = config_hash(read_resolved(self.config_file))
+            raw = read_yaml(self.config_file)
+            # The extensions are loaded already; what counts is their content when the run began.
+            loaded = resolve({**raw, "extend": Raw(list(settings.extend), str(self.config_file))})
+            existing = config_hash(replace(loaded, extend=self._extension_copies()))
         except UserError as error:
-            return f"holds a config that cannot be read ({error})"
-        ours = config_hash(settings)
-        return "" if there == ours else f"holds a run with another config ({there}, this one is {ours})"
+            return f"the folder contains a config that cannot be read ({error})"
+        wanted = config_hash(settings)
+        if existing == wanted:
+            return ""
+        return f"the folder contains a run with another config (hash {existing}, this one has {wanted})"
+
+    def _extension_copies(self) -> tuple[str, ...]:
+        return tuple(str(path) for path in sorted((self.path / EXTENSIONS_FOLDER).glob("*")))
+
+    def read_settings(self) -> Settings:
+        """The settings of the run. An extension that is missing or was edited since is loaded from its copy."""
+        raw = read_yaml(self.config_file)
+        if copies := self._extension_copies():
+            pairs = zip(raw["extend"].value, copies, strict=True)
+            raw["extend"] = Raw([_unchanged(original, copy) for original, copy in pairs], raw["extend"].origin)
+        return resolve(raw)
 
     @property
     def is_finished(self) -> bool:
         return self.result_file.exists()
 
     def read_result(self) -> dict[str, Any]:
-        try:
-            result = json.loads(self.result_file.read_text())
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.result_file}: cannot be read: {error}") from None
-        if not isinstance(result, dict):
-            raise UserError(f"{self.result_file}: is not a run's result")
+        result = _read_json(self.result_file)
+        if result.get("format") != FORMAT:
+            raise UserError(
+                f"{self.result_file}: not a result of format {FORMAT}; train the run again with --overwrite"
+            )
         return result
 
+    def write_result(self, result: dict[str, Any]) -> None:
+        files.write_json(self.result_file, result)
+
+    def read_details(self) -> dict[str, Any]:
+        """What ``write_details`` wrote, or a UserError unless it is what the result was written with."""
+        if not self.details_file.is_file():
+            raise UserError(f"{self.path}: the run did not record {DETAILS_FILE}; train it again with --overwrite")
+        details = _read_json(self.details_file)
+        if self.details_hash() != self.read_result().get("details_sha256"):
+            raise UserError(f"{self.details_file}: does not belong to the result beside it; train the run again")
+        return details
+
+    def write_details(self, details: dict[str, Any]) -> None:
+        files.write_text(self.details_file, json.dumps(details, separators=(",", ":")) + "\n")
+
+    def details_hash(self) -> str:
+        """SHA-256 of ``details.json``, for ``result.json``."""
+        return hashlib.sha256(self.details_file.read_bytes()).hexdigest()
+
+    def read_split(self) -> dict[str, Any]:
+        return _read_json(self.split_file)
+
+    def write_split(self, split: dict[str, Any]) -> None:
+        files.write_json(self.split_file, split)
+
+    def read_environment(self) -> dict[str, Any]:
+        return _read_json(self.environment_file)
+
+    def write_environment(self, environment: dict[str, Any]) -> None:
+        files.write_json(self.environment_file, environment)
+
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All whole lines of ``metrics.jsonl``; a line cut short by a kill is left out."""
+        """All complete lines of ``metrics.jsonl``; a line that was interrupted while it was written is left out."""
         if not self.metrics_file.exists():
             return []
         records = []
@@ -130,9 +258,40 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def rewind_metrics(self, iteration: int) -> None:
-        """Forget evaluations after ``iteration``: they will be made again."""
+        """Remove the evaluations after ``iteration``: they will be repeated."""
         kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
         files.write_text(self.metrics_file, "".join(json.dumps(record) + "\n" for record in kept))
 
-    def write_json(self, name: str, value: Any) -> None:
-        files.write_json(self.path / name, value)
+
+def _unchanged(original: str, copy: str) -> str:
+    """``original`` if it has the content of ``copy``, else ``copy``."""
+    file = Path(original).expanduser()
+    return original if file.is_file() and file.read_bytes() == Path(copy).read_bytes() else copy
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object, got a {type(content).__name__}")
+    return content
+
+
+def find_runs(roots: Iterable[Path]) -> Iterator[RunFolder]:
+    """Every run at or below ``roots`` once, in the order of their names. Symbolic links are followed."""
+    seen: set[str] = set()
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: no such folder; expected a folder that contains runs")
+        for folder, below, names in os.walk(root, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
+            below.sort()
+            if not MARKERS.isdisjoint(names):
+                below.clear()
+                yield RunFolder(Path(folder))

@@ -1,11 +1,11 @@
-"""One run of a sweep, as files in its run folder, and the state it is in, read off those files.
+"""One run of a sweep: the files that a sweep keeps in the run's folder, and the state that they show.
 
-job.json      what the sweep asked for: the settings, the folder that relative paths start from, its id in a queue
-state.json    how often it was started, and whether the last attempt failed or was stopped
-console.txt   what the process printed
+job.json      what was planned: the settings, the folder that relative paths start from, the id in a cluster's queue
+state.json    the number of attempts, and whether the last one failed or was stopped
+console.txt   the output of the process
 
-A run is done when there is a ``result.json``, and running when a living process holds its lock; ``state.json`` tells a
-failure from a process that was stopped or killed, which goes on when it is started again.
+A run is done when it has a ``result.json``, and running while a live process holds its lock. ``state.json`` separates
+failed runs from stopped or killed ones, which resume when they are started again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import lock
-from semilearn_ext.runs.folder import CONSOLE_FILE, JOB_FILE, STATE_FILE, RunFolder, run_path
+from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.load import Raw, resolve
 
-HELD = 75
-"""The exit code of a job that somebody else holds or has run meanwhile."""
+EXIT_LOCKED = 75
+"""The exit code of a job that another process is training, or has tried in the meantime."""
 
 
 class State(Enum):
@@ -34,14 +34,14 @@ class State(Enum):
     FAILED = "failed"
     STOPPED = "stopped"
     QUEUED = "queued"
-    LEFT = "left"
+    PENDING = "pending"
 
 
 @dataclass(frozen=True)
 class Record:
     """The content of ``state.json``."""
 
-    state: str = "left"
+    state: str = "pending"
     attempts: int = 0
     reason: str = ""
 
@@ -51,82 +51,82 @@ class Status:
     state: State
     record: Record
     holder: lock.Holder | None = None
+    """The process that is training the run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run's folder, and the state it was in when somebody looked."""
+    """A run's folder, and its state at the time it was read."""
 
     folder: Path
     status: Status
 
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        return cls(folder, read_status(folder))
+
     @property
     def title(self) -> str:
-        """Dataset, labels, method, target and seed: the folders' own names."""
+        """Dataset, labels, method, target and seed: the names of the folders."""
         return "/".join(self.folder.parts[-5:])
 
 
-def look(folder: Path) -> Job:
-    return Job(folder, status_of(folder))
+def write_plan(folder: Path, settings: Settings) -> None:
+    """Write ``job.json``: all that is needed to train the run in another process."""
+    plan = {"cwd": os.getcwd(), "settings": settings.flat(), "queue_id": read_queue_id(folder)}
+    files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
-def write(folder: Path, settings: Settings) -> None:
-    """Plan a run: put what it needs into its folder."""
-    planned = {"cwd": os.getcwd(), "settings": settings.flat(), "queued_as": queued_as(folder)}
-    files.write_json(folder / JOB_FILE, planned, flush=False)
+def write_queue_id(folder: Path, queue_id: str) -> None:
+    """Add the id that a cluster's queue has given to the planned run."""
+    plan = {**json.loads(RunFolder(folder).job_file.read_text()), "queue_id": queue_id}
+    files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
-def mark_queued(folder: Path, identity: str) -> None:
-    """Remember the id that a cluster's queue gave to the run planned in ``folder``."""
-    planned = {**json.loads((folder / JOB_FILE).read_text()), "queued_as": identity}
-    files.write_json(folder / JOB_FILE, planned, flush=False)
-
-
-def queued_as(folder: Path) -> str:
+def read_queue_id(folder: Path) -> str:
     try:
-        return str(json.loads((folder / JOB_FILE).read_text()).get("queued_as", ""))
+        return str(json.loads(RunFolder(folder).job_file.read_text()).get("queue_id", ""))
     except (OSError, ValueError, AttributeError):
         return ""
 
 
-def enter(folder: Path) -> Settings:
-    """The settings planned in ``folder``. Relative paths in them are made good: the current folder becomes the one
-    that the sweep was planned in."""
-    path = folder / JOB_FILE
+def enter_plan(folder: Path) -> Settings:
+    """Read the settings planned in ``folder``, and change to the directory that their relative paths start from."""
+    path = RunFolder(folder).job_file
     try:
-        planned = json.loads(path.read_text())
-        os.chdir(planned["cwd"])
-        settings = resolve({name: Raw(value, str(path)) for name, value in planned["settings"].items()})
+        plan = json.loads(path.read_text())
+        os.chdir(plan["cwd"])
+        settings = resolve({name: Raw(value, str(path)) for name, value in plan["settings"].items()})
     except FileNotFoundError as error:
-        raise UserError(f"{path}: {error.filename}: not there; plan it again with the sweep's own command") from None
+        raise UserError(f"{path}: {error.filename} does not exist; plan the run again with 'ssdg sweep'") from None
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     if run_path(settings).resolve() != folder.resolve():
-        raise UserError(f"{path}: was planned for {run_path(settings)}; plan it again with the sweep's own command")
+        raise UserError(f"{path}: was planned for {run_path(settings)}; plan the run again with 'ssdg sweep'")
     return settings
 
 
-def record_of(folder: Path) -> Record:
-    """What ``state.json`` says; a file that is missing or damaged says nothing."""
+def read_record(folder: Path) -> Record:
+    """The content of ``state.json``; the default record if the file is missing or damaged."""
     try:
-        return Record(**json.loads((folder / STATE_FILE).read_text()))
+        return Record(**json.loads(RunFolder(folder).state_file.read_text()))
     except (OSError, ValueError, TypeError):
         return Record()
 
 
-def note(folder: Path, **changes: Any) -> None:
-    """Change the record. While a job runs only its own process does this."""
-    files.write_json(folder / STATE_FILE, asdict(replace(record_of(folder), **changes)))
+def update_record(folder: Path, **changes: Any) -> None:
+    """Change the record. While a job is running, only its own process does this."""
+    files.write_json(RunFolder(folder).state_file, asdict(replace(read_record(folder), **changes)))
 
 
-def forget(folder: Path) -> None:
-    """A finished run needs no record of how it came about."""
-    for name in (STATE_FILE, JOB_FILE):
-        (folder / name).unlink(missing_ok=True)
+def remove_plan(folder: Path) -> None:
+    """Remove what a finished run no longer needs."""
+    RunFolder(folder).state_file.unlink(missing_ok=True)
+    RunFolder(folder).job_file.unlink(missing_ok=True)
 
 
-def status_of(folder: Path) -> Status:
-    record = record_of(folder)
+def read_status(folder: Path) -> Status:
+    record = read_record(folder)
     if RunFolder(folder).is_finished:
         return Status(State.DONE, record)
     holder = lock.holder_of(folder)
@@ -136,13 +136,13 @@ def status_of(folder: Path) -> Status:
         return Status(State.FAILED, record)
     if record.attempts or RunFolder(folder).config_file.exists():
         return Status(State.STOPPED, record)
-    return Status(State.QUEUED if queued_as(folder) else State.LEFT, record)
+    return Status(State.QUEUED if read_queue_id(folder) else State.PENDING, record)
 
 
-def last_words(folder: Path, lines: int = 5) -> list[str]:
-    """The end of what the job's process printed."""
+def console_tail(folder: Path, lines: int = 5) -> list[str]:
+    """The last lines of the job's output."""
     try:
-        said = (folder / CONSOLE_FILE).read_text(errors="replace").splitlines()
+        output = RunFolder(folder).console_file.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return [line for line in said if line.strip()][-lines:]
+    return [line for line in output if line.strip()][-lines:]

@@ -1,9 +1,12 @@
-"""A run folder is held by one process at a time.
+"""A lock on a run folder: one process trains a run at a time, also on file systems shared between machines.
 
-``lock.json`` in the folder names the process; while it lives it touches the file every few seconds. A lock is stale
-when its process is gone from this machine, or, held from another machine, when it has not been touched for a while.
-The file is created exclusively, and a stale one is rewritten in place under the kernel's file lock: of many that try
-at once one wins, and all others see its name.
+``lock.json`` in the folder names the process, which touches the file every few seconds. A lock is stale when its
+process no longer exists on this machine or, for a process on another machine, when the file has not been touched for a
+while. The file is created exclusively, and a stale one is rewritten in place under the kernel's file lock: if several
+processes try at once, one of them wins and the others see its name.
+
+The kernel's lock alone (``flock``, or the package filelock) is not enough: some cluster file systems keep it per node
+or do not have it, and it does not tell who holds it.
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs.file_names import LOCK_FILE
 
-NAME = "lock.json"
 HEARTBEAT = 5.0
 SILENCE = 120.0
-"""Seconds without a heartbeat after which a holder on another machine counts as gone."""
+"""Seconds without a heartbeat after which a process on another machine is considered dead."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a folder. ``machine`` is where process ids mean the same; ``token`` is new every time."""
+    """The process that holds a lock. Process ids are unique within ``machine``; ``token`` is unique to each lock."""
 
     host: str
     machine: str
@@ -50,17 +53,17 @@ class Holder:
 
 
 class Held(UserError):
-    """Somebody else holds the folder."""
+    """Another process holds the lock."""
 
     def __init__(self, folder: Path, holder: Holder | None) -> None:
         super().__init__(
-            f"{folder}: is being trained by {holder or 'another process'}; wait for it, or stop it and run this again"
+            f"{folder}: is being trained by {holder or 'another process'}; wait for it to finish, or stop it first"
         )
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """The living process that holds ``folder``, or None."""
-    path = folder / NAME
+    """The live process that holds the lock of ``folder``, or None."""
+    path = folder / LOCK_FILE
     try:
         holder, touched = _read(path), path.stat().st_mtime
     except FileNotFoundError:
@@ -69,27 +72,27 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` within this context, or raise :class:`Held`. A process that holds it already may do so again."""
+def lock(folder: Path) -> Iterator[None]:
+    """Lock ``folder`` within this context, or raise :class:`Held`. A process may lock a folder that it has locked."""
     folder.mkdir(parents=True, exist_ok=True)
-    present = holder_of(folder)
-    if present is not None and present.is_this_process:
+    holder = holder_of(folder)
+    if holder is not None and holder.is_this_process:
         yield
         return
     mine = _acquire(folder)
-    done = threading.Event()
-    beat = threading.Thread(target=_beat, args=(folder / NAME, mine, done), daemon=True)
-    beat.start()
+    released = threading.Event()
+    heartbeat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, mine, released), daemon=True)
+    heartbeat.start()
     try:
         yield
     finally:
-        done.set()
-        beat.join()
-        _release(folder / NAME, mine)
+        released.set()
+        heartbeat.join()
+        _release(folder / LOCK_FILE, mine)
 
 
 def _acquire(folder: Path) -> Holder:
-    path = folder / NAME
+    path = folder / LOCK_FILE
     mine = Holder(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()) or "", secrets.token_hex(8))
     while True:
         try:
@@ -111,13 +114,13 @@ def _acquire(folder: Path) -> Holder:
 
 
 def _take_over(path: Path, mine: Holder) -> bool:
-    """Put ``mine`` in a stale lock's place. False: it went away meanwhile, look again. A living one raises Held."""
+    """Replace a stale lock by ``mine``. False if the file is gone, so try again. The lock of a live process raises."""
     with _locked(path) as descriptor:
         if descriptor is None:
             return False
-        there = _decode(os.pread(descriptor, 4096, 0))
-        if _is_alive(there, os.fstat(descriptor).st_mtime):
-            raise Held(path.parent, there)
+        holder = _decode(os.pread(descriptor, 4096, 0))
+        if _is_alive(holder, os.fstat(descriptor).st_mtime):
+            raise Held(path.parent, holder)
         content = _encode(mine)
         os.pwrite(descriptor, content, 0)
         os.ftruncate(descriptor, len(content))
@@ -132,14 +135,14 @@ def _release(path: Path, mine: Holder) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int | None]:
-    """The open file at ``path``, with the kernel's lock on it; None when it is gone or was replaced meanwhile."""
+    """The open file at ``path`` with the kernel's lock on it; None if it is gone or was replaced in the meantime."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         yield None
         return
     try:
-        with contextlib.suppress(OSError):  # some cluster file systems have no such locks: creation is exclusive still
+        with contextlib.suppress(OSError):  # not every cluster file system has it; creation is exclusive anyway
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             same = os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -150,17 +153,17 @@ def _locked(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _beat(path: Path, mine: Holder, done: threading.Event) -> None:
-    """Touch the lock. When it is not ours any more (this process slept too long), end before anything is written."""
-    while not done.wait(HEARTBEAT):
+def _beat(path: Path, mine: Holder, released: threading.Event) -> None:
+    """Touch the lock regularly. If another process has taken it over (this one was suspended), exit without writing."""
+    while not released.wait(HEARTBEAT):
         try:
             if _read(path) not in (mine, None):
-                print(f"{path.parent}: taken over by {_read(path)} while this process slept: ended", file=sys.stderr)
+                print(f"{path.parent}: taken over by {_read(path)} while this process was suspended", file=sys.stderr)
                 sys.stderr.flush()
                 os._exit(1)
             os.utime(path)
         except OSError:
-            continue  # a file system that does not answer for a moment
+            continue  # the file system may be unavailable for a moment
 
 
 def _read(path: Path) -> Holder | None:
@@ -172,7 +175,7 @@ def _encode(holder: Holder) -> bytes:
 
 
 def _decode(content: bytes) -> Holder | None:
-    """The holder; None when the file is empty or half-written."""
+    """The holder; None if the file is empty or incomplete."""
     try:
         return Holder(**json.loads(content))
     except (ValueError, TypeError):
@@ -186,7 +189,7 @@ def _is_alive(holder: Holder | None, touched: float) -> bool:
 
 
 def _machine() -> str:
-    """Where a process id means the same process: the host, since it was booted, within one container."""
+    """The scope within which process ids are unique: host, boot and container."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -195,7 +198,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When process ``pid`` began, in the system's own words; None when there is none, or only its exit code is left."""
+    """The start time of process ``pid`` as the system prints it; None if there is none, or only a zombie."""
     if Path("/proc/self/stat").exists():
         try:
             state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

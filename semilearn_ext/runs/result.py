@@ -6,37 +6,58 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semilearn_ext import __version__
+from semilearn_ext.registry import method_title
 from semilearn_ext.settings import Settings, config_hash
 
+FORMAT = 2
+"""The version of ``result.json`` that is written and read."""
+PROTOCOLS = ("last", "source_val", "oracle")
+AVERAGES = ("ema", "swa")
+"""Protocols that only runs with averaged weights have (the setting ``average``)."""
 TARGET, SOURCE_VAL = "target/top1", "source_val/top1"
 
 
 def accuracies(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Target accuracy by three protocols.
+    """Accuracy on the target domain under every protocol.
 
-    ``last``: after the last iteration (the paper's). ``source_val``: at the evaluation with the best accuracy
-    on held-out source images, the later one of a tie. ``oracle``: the best there was on the target itself,
-    which nobody could have known: an upper bound, never a result.
+    ``last``: after the last iteration, as in the paper. ``source_val``: at the evaluation with the best accuracy on
+    held-out source images, the later one of a tie. ``oracle``: at the best evaluation on the target domain itself,
+    which cannot be known without target labels: an upper bound, never a result. ``ema`` and ``swa``: of averaged
+    weights after the last iteration, where the run kept them.
     """
     by_source = max(reversed(metrics), key=lambda record: record[SOURCE_VAL])
     return {
         "last": metrics[-1][TARGET],
         "source_val": by_source[TARGET],
         "oracle": max(record[TARGET] for record in metrics),
+        **{name: metrics[-1][f"{TARGET}.{name}"] for name in AVERAGES if f"{TARGET}.{name}" in metrics[-1]},
     }
 
 
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in an evaluation record. What could not be measured is None there and left out here."""
+    return {name: value for name, value in record.items() if type(value) in (int, float)}
+
+
 def summarise(settings: Settings, metrics: Sequence[Mapping[str, Any]], scale: str) -> dict[str, Any]:
-    """The content of ``result.json``, the contract with whoever makes tables."""
+    """The content of ``result.json``."""
+    last = metrics[-1]
     return {
+        "format": FORMAT,
         "dataset": settings.dataset,
         "labels_per_class": settings.labels_per_class,
-        "algorithm": settings.method,
+        "base": settings.base,
+        "plugins": list(settings.plugins),
+        "variant": settings.variant,
+        "step": settings.step,
+        "title": method_title(settings.base, settings.plugins, settings.variant),
+        "options": dict(settings.options),
         "target_domain": settings.target_domain,
         "seed": settings.seed,
-        "iterations": metrics[-1]["iteration"],
+        "iterations": last["iteration"],
         "top1": {name: round(value, 6) for name, value in accuracies(metrics).items()},
-        "seconds": round(metrics[-1]["seconds"], 1),
+        "metrics": scalars(last),
+        "seconds": round(last["seconds"], 1),
         "config_hash": config_hash(settings),
         "version": __version__,
         "scale": scale,

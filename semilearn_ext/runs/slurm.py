@@ -1,8 +1,8 @@
-"""Runs a sweep's jobs on a cluster: one SLURM array, through submitit.
+"""Runs the jobs of a sweep on a cluster, as one SLURM job array submitted with submitit.
 
-Every array task is a small process that starts the job's own and stands between it and SLURM. Near the time limit, or
-when preempted, SLURM signals the task; it asks the job to save and stop, and has itself queued again. The job then goes
-on from its checkpoint, on whichever node it gets.
+Every array task is a small process that starts the job's process and mediates between it and SLURM. Near the time
+limit, or on preemption, SLURM signals the task, which asks the job to save and stop and then requeues itself. The job
+resumes from its checkpoint, on whichever node it gets.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from typing import Any
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
-from semilearn_ext.runs.folder import CONSOLE_FILE
+from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
-from semilearn_ext.runs.local import job_command
 from semilearn_ext.runs.lock import SILENCE
+from semilearn_ext.runs.process_pool import job_command
 
 LOGS = "slurm"
-"""The folder in ``save_dir`` where submitit keeps its files."""
+"""The folder in ``save_dir`` for the files of submitit."""
 _TICK = 0.5
-_TIME_TO_SAVE = 60.0
-"""Seconds that a job may take to save; SLURM gives 90 between its signal and the end."""
-_TIME_TO_BE_KILLED = 300.0
+_SAVE_TIMEOUT = 60.0
+"""Seconds that a job may take to save; SLURM allows 90 between its signal and the end."""
+_KILL_TIMEOUT = 300.0
+"""Seconds to wait for SLURM to kill a task that it has asked to stop."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of SLURM for every job. ``sbatch`` are further flags of sbatch's, by name."""
+    """The resources requested for every job. ``sbatch`` holds further sbatch options by name."""
 
     minutes: int
     partition: str | None = None
@@ -46,8 +47,8 @@ class Request:
     sbatch: dict[str, str] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
-        """As submitit calls them."""
-        asked = {
+        """The same under submitit's parameter names."""
+        optional = {
             "slurm_partition": self.partition,
             "gpus_per_node": self.gpus_per_node,
             "cpus_per_task": self.cpus_per_task,
@@ -56,48 +57,48 @@ class Request:
         return {
             "timeout_min": self.minutes,
             "name": "semilearn_ext",
-            # requeue: also when a node fails, or when preemption sends no signal first.
+            # requeue: also after a node failure, or when preemption comes without a signal.
             "slurm_additional_parameters": {"requeue": True, **self.sbatch},
-            **{name: value for name, value in asked.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
 
 def submit(chosen: Sequence[Job], request: Request, logs: Path) -> list[str]:
-    """Put all jobs into SLURM's queue as one array; their ids there, in the same order."""
+    """Submit all jobs as one array and return their SLURM ids in the same order."""
     try:
         import submitit
     except ImportError:
         raise UserError('--launcher slurm needs submitit: pip install "semilearn_ext[slurm]"') from None
     if shutil.which("sbatch") is None:
-        raise UserError("--launcher slurm: there is no sbatch here; run this on the cluster's login node")
+        raise UserError("--launcher slurm: sbatch was not found; run this on a login node of the cluster")
     executor = submitit.AutoExecutor(folder=logs, cluster="slurm", slurm_max_num_timeout=10**6)
     executor.update_parameters(**request.parameters())
     try:
         with executor.batch():
-            queued = [executor.submit(Task(job.folder.resolve(), job.status.record.attempts)) for job in chosen]
+            tasks = [executor.submit(Task(job.folder.resolve(), job.status.record.attempts)) for job in chosen]
     except submitit.core.utils.FailedJobError as error:
-        raise UserError(f"SLURM refused the jobs: {_last_line(str(error))}") from None
-    return [one.job_id for one in queued]
+        raise UserError(f"SLURM rejected the jobs: {_last_line(str(error))}") from None
+    return [task.job_id for task in tasks]
 
 
 def _last_line(text: str) -> str:
     return [line for line in text.splitlines() if line.strip()][-1]
 
 
-def in_queue() -> set[str]:
-    """The ids of this user's jobs that SLURM is to run or is running."""
+def queued_ids() -> set[str]:
+    """The ids of this user's queued and running SLURM jobs."""
     command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        answer = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
-        raise UserError("--launcher slurm: there is no squeue here; run this on the cluster's login node") from None
-    if done.returncode:
-        raise UserError(f"squeue does not answer: {_last_line(done.stderr or 'no reason given')}")
-    return set(done.stdout.split())
+        raise UserError("--launcher slurm: squeue was not found; run this on a login node of the cluster") from None
+    if answer.returncode:
+        raise UserError(f"squeue failed: {_last_line(answer.stderr or 'no reason given')}")
+    return set(answer.stdout.split())
 
 
 def minutes(text: str) -> int:
-    """SLURM's ways to write a time: minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s. Rounded up to whole minutes."""
+    """Parse SLURM's time formats (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s), rounded up to whole minutes."""
     if not re.fullmatch(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}", text):
         raise ValueError(f"expected a time such as 90, 4:00:00 or 2-00:00:00, got {text!r}")
     days, dash, rest = text.rpartition("-")
@@ -110,68 +111,70 @@ def minutes(text: str) -> int:
         hours, mins, secs = 0, *(*parts, 0)[:2]
     total = int(days or 0) * 1440 + hours * 60 + mins + -(-secs // 60)
     if total < 1:
-        raise ValueError(f"expected more than no time at all, got {text!r}")
+        raise ValueError(f"expected a time above zero, got {text!r}")
     return total
 
 
 class Task:
-    """One array task: starts the job's process and passes SLURM's wishes on to it."""
+    """One array task: starts the job's process and passes SLURM's signals on to it."""
 
     def __init__(self, folder: Path, attempts: int) -> None:
         self.folder = folder
         self.attempts = attempts
-        """Attempts that had been made when it was planned."""
+        """Number of attempts before this task was submitted."""
         self.process: subprocess.Popen[bytes] | None = None
-        self.was_told = False
+        self.told_to_stop = False
 
     def __call__(self) -> str:
         # SLURM sends SIGTERM to the job's own process too, which saves and stops.
-        signal.signal(signal.SIGTERM, self._note_that_it_was_told)
-        patience = time.monotonic() + 1.5 * SILENCE
+        signal.signal(signal.SIGTERM, self._note_sigterm)
+        deadline = time.monotonic() + 1.5 * SILENCE
         while True:
-            status = jobs.status_of(self.folder)
+            status = jobs.read_status(self.folder)
             if status.state is State.DONE:
                 return "done"
             if status.state is State.FAILED and status.record.attempts > self.attempts:
                 raise RuntimeError(f"{self.folder}: failed: {status.record.reason}")
             if status.state is State.RUNNING:
-                # Its last process, on another node, may be gone without a word: that shows after a while.
-                if time.monotonic() > patience:
+                # The lock may be that of a process killed on another node: such a lock becomes stale after a while.
+                if time.monotonic() > deadline:
                     return f"is being trained by {status.holder}"
                 time.sleep(_TICK)
                 continue
             code = self._run(status.record.attempts + 1)
-            if code not in (0, jobs.HELD):
-                raise RuntimeError(f"{self.folder}: ended with exit code {code}; see its {CONSOLE_FILE}")
+            if code not in (0, jobs.EXIT_LOCKED):
+                raise RuntimeError(
+                    f"the process ended with exit code {code}; see {RunFolder(self.folder).console_file}"
+                )
 
     def _run(self, attempt: int) -> int:
-        with (self.folder / CONSOLE_FILE).open("ab") as console:
+        with RunFolder(self.folder).console_file.open("ab") as console:
             self.process = subprocess.Popen(
                 job_command(self.folder, attempt),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 env={"OMP_NUM_THREADS": os.environ.get("SLURM_CPUS_PER_TASK", "1"), **os.environ},
-                preexec_fn=_ignore_the_signal_for_tasks,
+                preexec_fn=_ignore_sigusr2,
             )
         self._wait(None)
         code = self.process.wait()
-        if self.was_told and code:
-            # SLURM is about to kill this task, and to queue it again if that is what it meant.
-            time.sleep(_TIME_TO_BE_KILLED)
+        if self.told_to_stop and code:
+            # SLURM is about to kill this task, and to requeue it after a preemption.
+            time.sleep(_KILL_TIMEOUT)
         return code
 
     def checkpoint(self) -> Any:
-        """submitit calls this on SLURM's signal and queues what it returns."""
+        """Called by submitit on SLURM's signal; what it returns is submitted again."""
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
             self.process.terminate()
-            self._wait(_TIME_TO_SAVE)
+            self._wait(_SAVE_TIMEOUT)
         return DelayedSubmission(Task(self.folder, self.attempts))
 
     def _wait(self, seconds: float | None) -> None:
-        """Until the process has ended, without taking its exit code: a signal may call this within itself."""
+        """Wait for the process to end, but leave its exit code: a signal handler may call this within itself."""
         assert self.process is not None
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
@@ -182,9 +185,10 @@ class Task:
                 return
             time.sleep(_TICK)
 
-    def _note_that_it_was_told(self, *_: Any) -> None:
-        self.was_told = True
+    def _note_sigterm(self, *_: Any) -> None:
+        self.told_to_stop = True
 
 
-def _ignore_the_signal_for_tasks() -> None:
+def _ignore_sigusr2() -> None:
+    """SLURM's signal near the time limit is for the task, not for the job's process."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Which runs a sweep has: config files x algorithms x label counts x targets x seeds, and the state of each."""
+"""The runs of a sweep: config files x algorithms x label counts x targets x seeds, and the state of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.folder import CONFIG_FILE, JOB_FILE, RunFolder, run_path
-from semilearn_ext.runs.job import Job, State, look
+from semilearn_ext.runs.folder import RunFolder, find_runs, run_path
+from semilearn_ext.runs.job import Job, State
 from semilearn_ext.settings import Settings, config_hash
 from semilearn_ext.settings.domains import targets_of
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
@@ -19,11 +19,11 @@ from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
 
 @dataclass(frozen=True)
 class Grid:
-    """What is combined with what. An empty list means: as the config file says."""
+    """The values to combine. An empty list means the value of the config file."""
 
     configs: Sequence[Path] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Settings from the command line, the same for all runs."""
+    """Settings from the command line, applied to all runs."""
     algorithms: Sequence[str] = ()
     targets: Sequence[str] = ()
     seeds: Sequence[int] = ()
@@ -31,16 +31,14 @@ class Grid:
 
 
 def experiments(grid: Grid) -> dict[Path, Settings]:
-    """Every run once, by folder: more labels first, and the first seed of everything before the second."""
-    found: dict[Path, Settings] = {}
-    for settings in sorted(_combinations(grid), key=lambda one: (-one.labels_per_class, one.seed)):
+    """Every run once, by folder: more labels first, and the first seed of all methods before the second."""
+    runs: dict[Path, Settings] = {}
+    for settings in sorted(_combinations(grid), key=lambda settings: (-settings.labels_per_class, settings.seed)):
         path = run_path(settings)
-        known = found.setdefault(path, settings)
-        if config_hash(known) != config_hash(settings):
-            raise UserError(
-                f"{path}: two different experiments have this folder; give one of them a name of its own (variant: …)"
-            )
-    return found
+        known = runs.setdefault(path, settings)
+        if known is not settings and config_hash(known) != config_hash(settings):
+            raise UserError(f"{path}: two different experiments share this folder; set 'variant' in one of the configs")
+    return runs
 
 
 def _combinations(grid: Grid) -> Iterator[Settings]:
@@ -54,14 +52,14 @@ def _combinations(grid: Grid) -> Iterator[Settings]:
     given = {name: values for name, values in axes.items() if values}
     for file, *values in itertools.product(files, *given.values()):
         chosen = {**grid.overrides, **dict(zip(given, values, strict=True))}
-        yield from _by_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})
+        yield from _for_each_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})
 
 
-def _by_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
+def _for_each_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
     settings = resolve(raw)
     if settings.overwrite:
         raise UserError(
-            f"{settings.where('overwrite')}: a sweep throws nothing away; remove the runs by hand, or choose another "
+            f"{settings.where('overwrite')}: a sweep does not delete runs; remove them by hand, or choose another "
             f"--save_dir"
         )
     for target in targets_of(settings):
@@ -69,11 +67,11 @@ def _by_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
         yield resolve({**raw, "target_domain": Raw(target, origin)})
 
 
-def look_at(runs: Mapping[Path, Settings]) -> list[Job]:
-    """The state of every run. A folder that holds another experiment, or a damaged result, is refused."""
+def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
+    """The state of every run. A folder with another experiment, or with a damaged result, is an error."""
     jobs = []
     for path, settings in runs.items():
-        folder, job = RunFolder(path), look(path)
+        folder, job = RunFolder(path), Job.read(path)
         done = job.status.state is State.DONE
         if not done or folder.read_result().get("config_hash") != config_hash(settings):
             folder.check_content(settings)
@@ -83,16 +81,14 @@ def look_at(runs: Mapping[Path, Settings]) -> list[Job]:
 
 def find(folder: Path) -> list[Job]:
     """All runs at or below ``folder``."""
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; expected a sweep's --save_dir")
-    found = {path.parent for mark in (CONFIG_FILE, JOB_FILE) for path in folder.rglob(mark)}
-    if not found:
-        raise UserError(f"{folder}: there are no runs in it")
-    return [look(path) for path in sorted(found)]
+    jobs = [Job.read(run.path) for run in find_runs([folder])]
+    if not jobs:
+        raise UserError(f"{folder}: contains no runs")
+    return jobs
 
 
 def count(jobs: Sequence[Job]) -> str:
-    """``"40 runs: 12 done, 28 left"``."""
+    """``"40 runs: 12 done, 28 pending"``."""
     counts = Counter(job.status.state for job in jobs)
     parts = [f"{counts[state]} {state.value}" for state in State if counts[state]]
     return f"{len(jobs)} runs: {', '.join(parts)}"

@@ -1,38 +1,23 @@
-"""Command lines: one-line mistakes with the nearest right name, and every setting a flag, in groups.
-
-``train.py`` takes the settings alone; commands that start runs add them to flags of their own.
-"""
+"""Command lines: every setting is a flag, and a mistake is one line with the nearest known name."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from semilearn_ext import registry
 from semilearn_ext.errors import UserError, did_you_mean
-from semilearn_ext.settings.load import COMMAND_LINE, load_settings
-from semilearn_ext.settings.methods import CHOICES, all_options, owners_of
-from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES, Settings
-
-_DESCRIPTION = """\
-Train one semi-supervised method on a leave-one-domain-out benchmark, through USB's own training loop.
-
-  python train.py --c config/ssdg/fixmatch_digits_mini.yaml                 one run a target, then a table
-  python train.py --c FILE --target_domain pen --seed 3                     one run
-  python train.py --c FILE --dry_run                                        what would be done
-  torchrun --nproc_per_node 2 train.py --c FILE                             several processes
-
-A setting comes from the command line, else from the YAML file, else from the default shown here.
-The same command goes on where an interrupted run stopped; a finished run is not run again."""
+from semilearn_ext.settings.load import COMMAND_LINE
+from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
 
 
 class Parser(argparse.ArgumentParser):
     """argparse, with mistakes as UserErrors and no abbreviations. Its sub-parsers are of the same kind.
 
-    When ``--extend`` names files, flags that nobody knows yet may be options of theirs: they are taken as they are,
-    and checked when the files have been read.
+    When ``--extend`` names files, unknown flags may be options that these files declare: they are kept as they are and
+    checked once the files have been loaded.
     """
 
     def __init__(self, **about: Any) -> None:
@@ -52,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, []
 
     def _part(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The words that belong to flags of this parser or to none, and those that belong to flags it does not know."""
+        """The words of known flags (and of no flag), and the words of unknown flags."""
         parted: tuple[list[str], list[str]] = ([], [])
         unknown = False
         for word in words:
@@ -63,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
-            return f"{COMMAND_LINE}: {word!r} stands alone; flags are written --key value"
+            return f"{COMMAND_LINE}: unexpected argument {word!r}; options are written as --key value"
         known = [flag.lstrip("-") for flag in self._option_string_actions]
         hint = did_you_mean(word.lstrip("-").split("=")[0], known)
         return f"{COMMAND_LINE}: {word}: no such setting{hint} (all of them: {self.prog} --help)"
@@ -73,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _as_given(words: Sequence[str]) -> dict[str, str]:
-    """``--key value`` and ``--key=value``, as they stand."""
+    """``--key value`` and ``--key=value`` as a mapping of strings."""
     given: dict[str, str] = {}
     rest = list(words)
     while rest:
@@ -84,21 +69,8 @@ def _as_given(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="train.py",
-        usage="train.py --c FILE [--key value ...]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("--c", metavar="FILE", type=Path, help="the YAML file to start from")
-    add_settings(parser)
-    return parser
-
-
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Every setting and option as a flag, in groups. Values stay as they were written; one not given is left out."""
+    """Every setting and option as a flag, in groups. Values stay strings; flags that are not given are left out."""
     groups = {name: parser.add_argument_group(f"{name}: {title}") for name, title in GROUPS.items()}
     for name, entry in KEYS.items():
         about = entry.metadata
@@ -109,20 +81,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             f"{about['help']} [{_shown(entry.default)}]",
             about["choices"],
         )
-    options = parser.add_argument_group("options: what each algorithm and plug-in adds")
-    owned = all_options()
-    for name in _option_names():
-        owners = owners_of(name)
-        first = owned[owners[0]][name]
-        defaults = {_shown(owned[owner][name].default) for owner in owners}
-        shown = defaults.pop() if len(defaults) == 1 else "by method"
-        _add_flag(
-            options, name, type(first.default), f"{first.help} [{shown}] ({', '.join(owners)})", CHOICES.get(name, ())
-        )
-
-
-def _option_names() -> list[str]:
-    return sorted({name for options in all_options().values() for name in options})
+    options = parser.add_argument_group("options of algorithms and plug-ins")
+    for name in sorted({name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}):
+        owners = [spec for spec in (*registry.ALGORITHMS, *registry.PLUGINS) if name in spec.options]
+        option = owners[0].options[name]
+        defaults = {_shown(owner.options[name].default) for owner in owners}
+        shown = defaults.pop() if len(defaults) == 1 else "depends on the method"
+        names = ", ".join(sorted(owner.name for owner in owners))
+        _add_flag(options, name, option.type, f"{option.help} [{shown}] ({names})", option.choices)
 
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:
@@ -141,9 +107,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value in (None, "", ()) else str(value)
-
-
-def parse(argv: Sequence[str]) -> Settings:
-    """The command line's settings. ``--help`` prints and exits; a mistake is a UserError."""
-    overrides = vars(build_parser().parse_args(argv))
-    return load_settings(overrides.pop("c", None), overrides)

@@ -33,9 +33,17 @@ def check_choice(value: str, choices: tuple[str, ...], where: str) -> None:
         raise UserError(f"{where}: {value!r} is not one of {', '.join(choices)}{hint}")
 
 
-def check_minimum(value: Any, minimum: float | None, where: str) -> None:
-    if minimum is not None and value is not None and value < minimum:
+def check_range(
+    value: Any, minimum: float | None, maximum: float | None, where: str, below: float | None = None
+) -> None:
+    if value is None:
+        return
+    if minimum is not None and value < minimum:
         raise UserError(f"{where}: must be at least {minimum:g}, got {value!r}")
+    if maximum is not None and value > maximum:
+        raise UserError(f"{where}: must be at most {maximum:g}, got {value!r}")
+    if below is not None and value >= below:
+        raise UserError(f"{where}: must be below {below:g}, got {value!r}")
 
 
 def _int(raw: Any) -> int:
@@ -45,7 +53,7 @@ def _int(raw: Any) -> int:
 
 
 def _float(raw: Any) -> float:
-    # YAML 1.1 reads 5e-4 as a word, so words are numbers here when they look like one.
+    # YAML 1.1 reads 5e-4 as a string, so strings that look like numbers are accepted.
     if isinstance(raw, bool):
         raise ValueError
     value = float(raw)

@@ -1,6 +1,6 @@
-"""The benchmarks' domains, which of them a run leaves out, and whether a batch can be shared by the others.
+"""The domains of a dataset, which of them a run leaves out, and whether the others can share a batch.
 
-Light: a sweep is planned, and its mistakes are found, without torch.
+Light: a sweep is planned and checked without torch.
 """
 
 from __future__ import annotations
@@ -9,28 +9,21 @@ from pathlib import Path
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.files import subfolders
+from semilearn_ext.registry import DATASETS
 from semilearn_ext.settings.schema import Settings
+from semilearn_ext.specs import DatasetSpec
 
-DOMAINS: dict[str, tuple[str, ...]] = {
-    "digits_mini": ("pen", "texture", "street", "print"),
-    "pacs": ("art_painting", "cartoon", "photo", "sketch"),
-    "office_home": ("art", "clipart", "product", "real_world"),
-    "digits_dg": ("mnist", "mnist_m", "svhn", "syn"),
-    "mini_domainnet": ("clipart", "painting", "real", "sketch"),
-}
 FOLDER = "folder"
-"""Anybody's own data: its domains are the folders in ``data_dir``."""
+"""The dataset of one's own images: which one it is depends on ``data_dir``."""
+
+
+def dataset_of(settings: Settings) -> DatasetSpec:
+    return DATASETS.get(settings.dataset, settings.where("dataset"))
 
 
 def domains_of(settings: Settings) -> list[str]:
-    """The domains of the benchmark that ``settings`` name, in its own order."""
-    if settings.dataset == FOLDER:
-        return _folders_in_data_dir(settings)
-    if settings.dataset not in DOMAINS:
-        known = [*DOMAINS, FOLDER]
-        hint = did_you_mean(settings.dataset, known) or f" (known: {', '.join(known)})"
-        raise UserError(f"{settings.where('dataset')}: {settings.dataset!r} is not a known benchmark{hint}")
-    return list(DOMAINS[settings.dataset])
+    """The domains of the dataset that ``settings`` name, in its own order."""
+    return list(dataset_of(settings).domains) or _folders_in_data_dir(settings)
 
 
 def _folders_in_data_dir(settings: Settings) -> list[str]:
@@ -47,8 +40,8 @@ def _folders_in_data_dir(settings: Settings) -> list[str]:
 
 
 def targets_of(settings: Settings) -> list[str]:
-    """The domains to leave out, one run each. Unknown or contradictory domains are refused, and so are batches that
-    cannot be shared by the source domains."""
+    """The domains to leave out, one run each. Unknown or contradictory domains are refused, and so is a batch that
+    the source domains cannot share."""
     domains = domains_of(settings)
     named = [("source_domains", name) for name in settings.source_domains]
     if settings.target_domain != "all":
@@ -65,26 +58,26 @@ def targets_of(settings: Settings) -> list[str]:
         )
     targets = domains if settings.target_domain == "all" else [settings.target_domain]
     for target in targets:
-        check_batch(settings, len(sources(settings, target)), world=1)
+        check_batch(settings, len(sources(settings, target)), world_size=1)
     return targets
 
 
 def sources(settings: Settings, target: str) -> list[str]:
-    """The domains to train on when ``target`` is left out, in the benchmark's order."""
+    """The domains to train on when ``target`` is left out, in the dataset's order."""
     domains = domains_of(settings)
     wanted = settings.source_domains or domains
     return [name for name in domains if name in wanted and name != target]
 
 
-def check_batch(settings: Settings, sources: int, world: int) -> None:
-    """Refuse a ``batch_size`` that cannot be shared by so many source domains and processes."""
+def check_batch(settings: Settings, sources: int, world_size: int) -> None:
+    """Refuse a ``batch_size`` that so many source domains and processes cannot share."""
     where = settings.where("batch_size")
     if not sources:
         raise UserError(f"{settings.where('source_domains')}: no domain is left to train on")
     if settings.batch_size % sources:
         near = max(sources, round(settings.batch_size / sources) * sources)
         raise UserError(f"{where}: {settings.batch_size} is not divisible by the {sources} source domains; try {near}")
-    if (settings.batch_size // sources) % world:
+    if (settings.batch_size // sources) % world_size:
         raise UserError(
-            f"{where}: {settings.batch_size // sources} images a domain cannot be shared by {world} processes"
+            f"{where}: {settings.batch_size // sources} images per domain cannot be shared by {world_size} processes"
         )

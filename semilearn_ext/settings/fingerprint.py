@@ -1,8 +1,8 @@
-"""The hash of what is scientific in a run's settings.
+"""The hash of a run's scientific settings.
 
-Runs of one experiment share it: seed and target are left out, since they are what an experiment is averaged
-over, and so are paths, devices, workers and records. The files that ``pretrain_path`` and ``adain_dir`` name count by
-their content, a split file and a folder of one's own by their names, not by where they lie.
+Runs of one experiment share it: seed and target are left out, since an experiment is averaged over them, and so are
+paths, devices, workers and records. Files named by ``pretrain_path``, ``adain_dir`` and ``extend`` count by their
+content, a split file and a folder of one's own images by their names, not by their location.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ import functools
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.settings.methods import parse_name
+from semilearn_ext.settings.extensions import extension_hash
 from semilearn_ext.settings.schema import KEYS, Settings
 from semilearn_ext.settings.style_files import style_files
 
 
-def config_hash(settings: Settings) -> str:
-    """Twelve hexadecimal digits."""
+def scientific(settings: Settings) -> dict[str, Any]:
+    """The settings and options whose change means another experiment."""
     flat = settings.flat()
     covered = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
-    covered["source_domains"] = sorted(settings.source_domains)
+    return {**covered, "source_domains": sorted(settings.source_domains)}
+
+
+def config_hash(settings: Settings) -> str:
+    """Twelve hexadecimal digits."""
+    covered = scientific(settings)
     if settings.pretrained:
         given = settings.pretrain_path
         covered["weights"] = file_hash(given, "pretrain_path") if given else "torchvision"
-    if parse_name(settings.algorithm, "algorithm").base == "stylematch":
+    if settings.base == "stylematch":
         covered["style"] = [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
     if settings.dataset == "folder":
         covered["folder"] = Path(settings.data_dir).expanduser().resolve().name
+    if settings.extend:
+        covered["extend"] = sorted(extension_hash(path) for path in settings.extend)
     if settings.split_file:
         covered["split_file"] = Path(settings.split_file).name
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,27 +1,33 @@
 """Defaults < YAML < command line -> one :class:`Settings`.
 
-A YAML file may name others it builds on with ``base: pacs.yaml`` or ``base: [a.yaml, b.yaml]``, relative to
-itself; what it says itself wins over what they say.
+A YAML file may include others with ``base: pacs.yaml`` or ``base: [a.yaml, b.yaml]``, relative to itself; its own keys
+win over theirs. ``methods:`` holds settings for some algorithms only, by name or pattern::
+
+    methods:
+      "*_upcsc": {loss_form: reference}
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import math
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
 
+from semilearn_ext import registry
 from semilearn_ext.errors import UserError, did_you_mean
-from semilearn_ext.settings.convert import check_choice, check_minimum, convert
-from semilearn_ext.settings.methods import CHOICES, check_step, options_of, owners_of
+from semilearn_ext.settings.config_files import config_dir, find_config
+from semilearn_ext.settings.convert import check_choice, check_range, convert
+from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.schema import KEYS, TYPES, Settings
+from semilearn_ext.specs import Option
 
 COMMAND_LINE = "command line"
-# libyaml's safe classes where there are any: ten times as fast, which a sweep of a thousand runs notices.
+# libyaml's safe classes, where available, are ten times as fast, which matters for a sweep of a thousand runs.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -31,21 +37,53 @@ class Raw(NamedTuple):
 
     value: Any
     origin: str
+    order: float = math.inf
+    """Later values win over earlier ones; the command line comes last."""
 
     def where(self, name: str) -> str:
         return f"{self.origin}: {'--' if self.origin == COMMAND_LINE else ''}{name}"
 
 
-def read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> dict[str, Raw]:
-    """The keys of ``path`` on top of those of the files it builds on."""
-    if path.resolve() in chain:
-        raise UserError(f"{path}: base: the files build on each other in a circle")
-    content = _parse(path)
+METHODS = "methods"
+
+
+def read_yaml(path: Path) -> dict[str, Raw]:
+    """The keys of ``path`` on top of those of the files that it includes as ``base``.
+
+    Sections for some algorithms only are kept under ``methods``, to be applied once the algorithm is known.
+    """
     merged: dict[str, Raw] = {}
-    for parent in _parents(content.pop("base", []), path):
-        merged.update(read_yaml(parent, (*chain, path.resolve())))
-    merged.update({name: Raw(value, str(path)) for name, value in content.items()})
-    return merged
+    sections: list[tuple[str, str, Raw]] = []
+    for order, (origin, content) in enumerate(_layers(path, ())):
+        for pattern, values in _sections(content.pop(METHODS, {}), origin).items():
+            sections += [(pattern, name, Raw(value, origin, order)) for name, value in values.items()]
+        merged.update({name: Raw(value, origin, order) for name, value in content.items()})
+    return {**merged, **({METHODS: Raw(sections, str(path))} if sections else {})}
+
+
+def _layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
+    """The contents of ``path`` and of the files that it includes, in the order in which they are applied."""
+    if path.resolve() in chain:
+        raise UserError(f"{path}: base: the files include each other in a circle")
+    content = _parse(path)
+    parents = _parents(content.pop("base", []), path)
+    included = [layer for parent in parents for layer in _layers(parent, (*chain, path.resolve()))]
+    return [*included, (str(path), content)]
+
+
+def _sections(sections: Any, origin: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
+        raise UserError(f"{origin}: {METHODS}: expected settings by algorithm: '*_upcsc': {{loss_form: reference}}")
+    return {str(pattern): values for pattern, values in sections.items()}
+
+
+def _for_algorithm(raw: Mapping[str, Raw], algorithm: str) -> dict[str, Raw]:
+    """``raw`` with the sections that match ``algorithm``; within a file, a section wins over a plain key."""
+    chosen = {name: entry for name, entry in raw.items() if name != METHODS}
+    for pattern, name, entry in raw[METHODS].value if METHODS in raw else ():
+        if fnmatchcase(algorithm, pattern) and (name not in chosen or chosen[name].order <= entry.order):
+            chosen[name] = entry
+    return chosen
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -72,66 +110,101 @@ def _parents(base: Any, path: Path) -> list[Path]:
     names = [base] if isinstance(base, str) else base
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(f"{path}: base: expected a file name or a list of them, got {base!r}")
-    return [path.parent / name for name in names]
+    beside, packaged = path.parent, config_dir()
+    return [
+        packaged / name if not (beside / name).exists() and (packaged / name).exists() else beside / name
+        for name in names
+    ]
 
 
 def resolve(raw: Mapping[str, Raw]) -> Settings:
-    """Check names, types and ranges, fill in the defaults."""
+    """Check names, types and ranges, and fill in the defaults."""
     if "extend" in raw:
-        for file in convert(raw["extend"].value, TYPES["extend"], raw["extend"].where("extend")):
-            _import_file(Path(file).expanduser(), raw["extend"].where("extend"))
+        where = raw["extend"].where("extend")
+        for file in convert(raw["extend"].value, TYPES["extend"], where):
+            load_extension(file, where)
     named = raw.get("algorithm", Raw(Settings.algorithm, "default"))
     algorithm = convert(named.value, str, named.where("algorithm"))
-    options = options_of(algorithm, named.where("algorithm"))
+    method = registry.parse_method(algorithm, named.where("algorithm"))
+    raw = _for_algorithm(raw, algorithm)
+    options = registry.options_of(method)
     own: dict[str, Any] = {}
     chosen = {name: option.default for name, option in options.items()}
     for name, entry in raw.items():
-        where = entry.where(name)
         if name in KEYS:
-            value = convert(entry.value, TYPES[name], where)
-            check_choice(value, KEYS[name].metadata["choices"], where)
-            check_minimum(value, KEYS[name].metadata["minimum"], where)
-            own[name] = value
+            own[name] = _value_of_key(name, entry)
         elif name in options:
-            chosen[name] = convert(entry.value, type(options[name].default), where)
-            check_choice(chosen[name], CHOICES.get(name, ()), where)
+            chosen[name] = option_value(options[name], entry.value, entry.where(name))
         else:
-            raise UserError(_unknown(name, where, algorithm, options))
-    if "step" in own:
-        check_step(algorithm, own["step"], raw["step"].where("step"))
-    origins = {name: entry.origin for name, entry in raw.items()}
-    return Settings(**own, options=MappingProxyType(chosen), origins=MappingProxyType(origins))
+            raise UserError(_unknown(name, entry.where(name), algorithm, options))
+    own["step"] = _step(method.base, own.get("step"), raw)
+    if own.get("use_cat") is False:
+        _check_use_cat(method, raw["use_cat"].where("use_cat"))
+    origins = MappingProxyType({name: entry.origin for name, entry in raw.items()})
+    return Settings(**own, base=method.base, plugins=method.plugins, options=MappingProxyType(chosen), origins=origins)
 
 
-def _import_file(path: Path, where: str) -> None:
-    """Run a user's file once; what it registers is known from then on."""
-    name = f"semilearn_ext_user_{path.stem}"
-    if name in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise UserError(f"{where}: {path}: no such Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise UserError(f"{where}: {path}: {type(error).__name__}: {error}") from error
+def _value_of_key(name: str, entry: Raw) -> Any:
+    where, about = entry.where(name), KEYS[name].metadata
+    value = convert(entry.value, TYPES[name], where)
+    check_choice(value, about["choices"], where)
+    check_range(value, about["minimum"], about["maximum"], where, about["below"])
+    return value
+
+
+def option_value(option: Option, raw: Any, where: str) -> Any:
+    """``raw`` as a value of ``option``, or a UserError."""
+    value = convert(raw, option.type, where)
+    check_choice(value, option.choices, where)
+    check_range(value, option.minimum, option.maximum, where)
+    return value
+
+
+def _step(base: str, asked: str | None, raw: Mapping[str, Raw]) -> str:
+    steps = registry.steps_of(base)
+    if asked is None:
+        return steps[0]
+    if asked not in steps:
+        able = ", ".join(name for name in registry.ALGORITHMS.names() if asked in registry.steps_of(name))
+        raise UserError(
+            f"{raw['step'].where('step')}: {base} has no {asked} step; use step: {steps[0]}, or one of the algorithms "
+            f"that have it: {able}"
+        )
+    return asked
+
+
+def _check_use_cat(method: registry.Method, where: str) -> None:
+    if method.plugins and registry.ALGORITHMS.get(method.base, where).weak_needs_cat:
+        raise UserError(
+            f"{where}: without it, USB's {method.base} computes the weak view without gradient, and plug-ins need that "
+            f"gradient; set use_cat to true"
+        )
 
 
 def _unknown(name: str, where: str, algorithm: str, options: Iterable[str]) -> str:
-    others = owners_of(name)
+    others = registry.owners_of(name)
     if others:
         return f"{where}: not an option of {algorithm}; it belongs to {', '.join(others)}"
-    return f"{where}: no such setting{did_you_mean(name, [*KEYS, *options])} (all of them: train.py --help)"
+    return f"{where}: no such setting{did_you_mean(name, [*KEYS, *options])} (all of them: ssdg train --help)"
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
     """``config`` (a YAML file, or none) with ``overrides`` from the command line on top."""
-    raw = read_yaml(config) if config is not None else {}
-    raw.update({name: Raw(value, COMMAND_LINE) for name, value in overrides.items()})
-    return resolve(raw)
+    return resolve(_raw(config, overrides))
+
+
+def _raw(config: Path | None, overrides: Mapping[str, Any]) -> dict[str, Raw]:
+    raw = read_yaml(find_config(config)) if config is not None else {}
+    return raw | {name: Raw(value, COMMAND_LINE) for name, value in overrides.items()}
+
+
+def load_base_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    """The same for the base algorithm alone: without its plug-ins, their options and the name of the variation."""
+    settings = load_settings(config, overrides)
+    dropped = {"variant", *(settings.options.keys() - registry.ALGORITHMS.get(settings.base, "algorithm").options)}
+    raw = _raw(config, overrides)
+    kept = {name: entry for name, entry in raw.items() if name not in dropped}
+    return resolve({**kept, "algorithm": Raw(settings.base, settings.origins["algorithm"])})
 
 
 def settings_from(**values: Any) -> Settings:
@@ -140,7 +213,7 @@ def settings_from(**values: Any) -> Settings:
 
 
 def with_values(settings: Settings, **values: Any) -> Settings:
-    """``settings`` with some values replaced, checked anew."""
+    """``settings`` with some values replaced, checked again."""
     raw = {name: Raw(value, settings.origins.get(name, "default")) for name, value in settings.flat().items()}
     raw.update({name: Raw(value, settings.origins.get(name, "python")) for name, value in values.items()})
     return resolve(raw)

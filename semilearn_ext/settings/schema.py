@@ -31,65 +31,116 @@ def key(
     scientific: bool = True,
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
 ) -> Any:
-    return field(
-        default=default,
-        metadata={
-            "group": group,
-            "help": help,
-            "scientific": scientific,
-            "choices": choices,
-            "minimum": minimum,
-        },
-    )
+    about = {"group": group, "help": help, "scientific": scientific, "choices": choices}
+    return field(default=default, metadata={**about, "minimum": minimum, "maximum": maximum, "below": below})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, or (with ``target_domain: all``) one run a target, fully described."""
+    """One run, or (with ``target_domain: all``) one run per target, fully described."""
 
-    algorithm: str = key("fixmatch", "method", "a USB algorithm, or one of ours")
-    variant: str = key("", "method", "a name for a variation of it, for folders and tables", scientific=False)
-    extend: tuple[str, ...] = key((), "method", "Python files with plug-ins of your own", scientific=False)
+    algorithm: str = key(
+        "fixmatch", "method", "base algorithm and plug-ins: fixmatch, fixmatch_upcsc (all of them: ssdg list)"
+    )
+    variant: str = key("", "method", "name of a variation of the method, for folders and tables", scientific=False)
+    extend: tuple[str, ...] = key(
+        (), "method", "Python files that add plug-ins, algorithms, datasets or networks", scientific=False
+    )
     step: str = key(
         "usb",
         "method",
-        "USB's step, or reference: the SSDG benchmark's, domain by domain, for fixmatch and stylematch",
+        "training step: USB's, or reference, the SSDG benchmark's (for erm, fixmatch and stylematch)",
         choices=("usb", "reference"),
     )
     ulb_loss_ratio: float = key(1.0, "method", "weight of the unlabelled loss", minimum=0)
-    plugin_weight: float = key(1.0, "method", "factor on the losses of all plug-ins", minimum=0)
-    use_cat: bool = key(True, "method", "one forward pass a step for all views, where the algorithm allows it")
-    ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0)
-    eval_with_ema: bool = key(False, "method", "test the averaged weights (the paper tests the plain ones)")
+    plugin_weight: float = key(
+        1.0, "method", "factor on the losses of all plug-ins, on top of their own weights", minimum=0
+    )
+    use_cat: bool = key(True, "method", "one forward pass per step for all views, where the algorithm allows it")
+    ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0, maximum=1)
+    eval_with_ema: bool = key(False, "method", "evaluate the averaged weights (the paper evaluates the plain ones)")
+    average: str = key(
+        "both",
+        "method",
+        "averages of the weights that are evaluated beside the last ones: ema, exponential over all of training; swa, "
+        "uniform over its end, with batch norm's statistics re-estimated",
+        scientific=False,
+        choices=("both", "ema", "swa", "none"),
+    )
+    average_decay: float = key(0.999, "method", "decay of ema per step", minimum=0, below=1)
+    average_start: float = key(0.5, "method", "fraction of training after which swa begins", minimum=0, below=1)
+    average_eval: str = key(
+        "last",
+        "method",
+        "evaluate these averages at the last evaluation only, or at every one",
+        scientific=False,
+        choices=("last", "every"),
+    )
 
-    dataset: str = key("digits_mini", "data", "the benchmark")
-    data_dir: str = key("data", "data", "folder that holds the benchmarks", scientific=False)
-    cache_dir: str = key("~/.cache/semilearn_ext", "data", "folder for what is made once and kept", scientific=False)
+    dataset: str = key("digits_mini", "data", "the dataset (all of them: ssdg list)")
+    data_dir: str = key("data", "data", "folder that holds the datasets", scientific=False)
+    cache_dir: str = key(
+        "~/.cache/semilearn_ext", "data", "folder for decoded images and generated data", scientific=False
+    )
     cache: str = key(
         "memmap",
         "data",
-        "keep decoded images in one memory-mapped file, or decode them anew every time",
+        "keep decoded images in one memory-mapped file, or decode every image each time",
         scientific=False,
         choices=("memmap", "none"),
     )
-    on_bad_image: str = key("error", "data", "a broken image ends the run, or is left out", choices=("error", "skip"))
+    on_bad_image: str = key("error", "data", "a corrupt image stops the run, or is skipped", choices=("error", "skip"))
     split_file: str = key(
         "",
         "data",
-        "JSON that says which images are labelled; {target} and {seed} are filled in",
+        "JSON file that says which images are labelled; {target} and {seed} are filled in",
         scientific=False,
     )
-    target_domain: str = key("all", "data", "the domain left out and tested, or all: one run each", scientific=False)
-    source_domains: tuple[str, ...] = key((), "data", "train on these only; empty: all but the target")
-    labels_per_class: int = key(10, "data", "labelled images of each class in each source domain", minimum=1)
-    seed: int = key(1, "data", "fixes the labels, the order, the views and the weights", scientific=False, minimum=0)
-    batch_size: int = key(48, "data", "labelled images a step, over all source domains", minimum=1)
-    uratio: int = key(1, "data", "unlabelled images a step, as a multiple of batch_size", minimum=1)
+    splits: str = key(
+        "ours",
+        "data",
+        "label splits drawn here, or published: the benchmark's own files, in splits_ssdg beside its images",
+        choices=("ours", "published"),
+    )
+    few_labels: str = key(
+        "auto",
+        "data",
+        "a class with fewer training images than labels_per_class: an error, or take_all: all of them are labelled; "
+        "auto: take_all for mini_domainnet, as in the released code, error elsewhere",
+        choices=("auto", "error", "take_all"),
+    )
+    target_domain: str = key("all", "data", "the held-out test domain, or all: one run per domain", scientific=False)
+    source_domains: tuple[str, ...] = key((), "data", "domains to train on; empty: all but the target")
+    labels_per_class: int = key(10, "data", "labelled images per class and source domain", minimum=1)
+    seed: int = key(
+        1,
+        "data",
+        "fixes the labelled images, their order, the views and the initial weights",
+        scientific=False,
+        minimum=0,
+    )
+    batch_size: int = key(48, "data", "labelled images per step, over all source domains", minimum=1)
+    uratio: int = key(1, "data", "unlabelled images per step, as a multiple of batch_size", minimum=1)
 
-    img_size: int = key(32, "views", "side of the square the network sees, pixels", minimum=8)
+    img_size: int = key(32, "views", "side of the square that the network sees, in pixels", minimum=8)
     flip: bool = key(True, "views", "flip images left to right at random")
-    cutout: int = key(16, "views", "side of the square cut out of the strong view, pixels", minimum=0)
+    cutout: int = key(16, "views", "side of the square cut out of the strong view, in pixels", minimum=0)
+    cutout_color: str = key(
+        "black",
+        "views",
+        "colour of that square: black, as in the released code, or mean: the mean colour",
+        choices=("black", "mean"),
+    )
+    test_view: str = key(
+        "center",
+        "views",
+        "images at test: center resizes the shorter side and crops the centre, as in the released code; squash resizes "
+        "the whole image to a square, as in training",
+        choices=("center", "squash"),
+    )
 
     adain_dir: str = key(
         "weights/adain",
@@ -98,28 +149,31 @@ class Settings:
         scientific=False,
     )
 
-    net: str = key("cnn", "network", "cnn, resnet18, or one of USB's image networks")
+    net: str = key("cnn", "network", "the network (all of them: ssdg list)")
+    classifier_bias: bool = key(True, "network", "give the classifier a bias (the released UPCSC on FixMatch has none)")
     pretrained: bool = key(False, "network", "start from ImageNet weights")
     pretrain_path: str = key(
-        "", "network", "file with those weights; empty: torchvision's, from TORCH_HOME", scientific=False
+        "", "network", "file with these weights; empty: torchvision's, from TORCH_HOME", scientific=False
     )
 
     epoch: int = key(20, "schedule", "passes over the unlabelled images", minimum=1)
-    num_train_iter: int = key(0, "schedule", "stop after so many steps; 0: as many as the epochs have", minimum=0)
-    num_eval_iter: int = key(0, "schedule", "steps between two evaluations; 0: one an epoch", minimum=0)
+    num_train_iter: int = key(0, "schedule", "stop after this many steps; 0: as many as the epochs have", minimum=0)
+    num_eval_iter: int = key(0, "schedule", "steps between two evaluations; 0: one per epoch", minimum=0)
 
     optim: str = key("SGD", "optimizer", "the optimizer", choices=("SGD", "AdamW"))
     lr: float = key(0.003, "optimizer", "learning rate of the backbone", minimum=0)
-    lr_classifier: float | None = key(None, "optimizer", "of the classifier; none: as the backbone", minimum=0)
-    lr_plugin: float = key(0.0005, "optimizer", "of modules that plug-ins bring", minimum=0)
-    momentum: float = key(0.9, "optimizer", "SGD's momentum", minimum=0)
-    nesterov: bool = key(False, "optimizer", "SGD's Nesterov variant (USB has it on)")
+    lr_classifier: float | None = key(
+        None, "optimizer", "learning rate of the classifier; none: that of the backbone", minimum=0
+    )
+    lr_plugin: float = key(0.0005, "optimizer", "learning rate of the plug-ins' own parameters", minimum=0)
+    momentum: float = key(0.9, "optimizer", "momentum of SGD", minimum=0, maximum=1)
+    nesterov: bool = key(False, "optimizer", "Nesterov momentum (USB uses it)")
     weight_decay: float = key(5e-4, "optimizer", "weight decay", minimum=0)
-    decay_norm_bias: bool = key(True, "optimizer", "decay norm layers and biases too (USB does not)")
+    decay_norm_bias: bool = key(True, "optimizer", "apply weight decay to norm layers and biases too (USB does not)")
     lr_schedule: str = key(
         "cosine",
         "optimizer",
-        "cosine to zero, USB's cosine (7/16 of a half wave), or constant",
+        "cosine to zero, USB's cosine (7/16 of a half period), or constant",
         choices=("cosine", "usb_cosine", "constant"),
     )
     lr_step: str = key(
@@ -128,8 +182,8 @@ class Settings:
         "change the learning rate every epoch or iteration",
         choices=("epoch", "iteration"),
     )
-    num_warmup_iter: int = key(0, "optimizer", "steps of linear warm-up", minimum=0)
-    clip_grad: float = key(0.0, "optimizer", "largest norm of the gradient; 0: no clipping", minimum=0)
+    num_warmup_iter: int = key(0, "optimizer", "number of linear warm-up steps", minimum=0)
+    clip_grad: float = key(0.0, "optimizer", "maximum norm of the gradient; 0: no clipping", minimum=0)
 
     device: str = key(
         "auto",
@@ -141,32 +195,38 @@ class Settings:
     amp: bool = key(False, "machine", "mixed precision: bfloat16 where the hardware has it", scientific=False)
     channels_last: bool = key(False, "machine", "channels-last memory format", scientific=False)
     compile: bool = key(False, "machine", "torch.compile the network", scientific=False)
-    num_workers: int = key(0, "machine", "processes that prepare batches; 0: this one", scientific=False, minimum=0)
-    eval_batch_size: int = key(256, "machine", "images a forward pass at test time", scientific=False, minimum=1)
+    num_workers: int = key(
+        0, "machine", "number of loader processes; 0: load in the main process", scientific=False, minimum=0
+    )
+    eval_batch_size: int = key(256, "machine", "images per forward pass at test time", scientific=False, minimum=1)
 
     save_dir: str = key("runs", "records", "folder of all runs", scientific=False)
-    overwrite: bool = key(False, "records", "throw away what lies in the run's folder and start over", scientific=False)
+    overwrite: bool = key(False, "records", "delete the existing run and start over", scientific=False)
     num_log_iter: int = key(
         50, "records", "steps between two updates of TensorBoard, W&B or Aim", scientific=False, minimum=1
     )
     checkpoint_every: int = key(
-        0, "records", "steps between two checkpoints; 0: one an evaluation", scientific=False, minimum=0
+        0, "records", "steps between two checkpoints; 0: one per evaluation", scientific=False, minimum=0
     )
-    use_tensorboard: bool = key(False, "records", "write TensorBoard files into the run's folder", scientific=False)
+    use_tensorboard: bool = key(False, "records", "write TensorBoard files into the run folder", scientific=False)
     use_wandb: bool = key(False, "records", "USB's Weights & Biases hook", scientific=False)
     use_aim: bool = key(False, "records", "USB's Aim hook", scientific=False)
     progress: bool = key(True, "records", "show progress bars on a terminal", scientific=False)
-    dry_run: bool = key(False, "records", "print the resolved plan and stop", scientific=False)
+    dry_run: bool = key(False, "records", "print the plan and stop", scientific=False)
 
+    base: str = "fixmatch"
+    """The base algorithm that ``algorithm`` names."""
+    plugins: tuple[str, ...] = ()
+    """The plug-ins that ``algorithm`` names."""
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """The algorithm's own options, all of them, by name."""
+    """The options of the base and its plug-ins, all of them, by name."""
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
     """Where each setting that is not a default came from: a file's path or the command line."""
 
     @property
     def method(self) -> str:
-        """What folders and tables call it: the algorithm, and the variant if there is one."""
-        return f"{self.algorithm}_{self.variant}" if self.variant else self.algorithm
+        """The name of its folder: the algorithm, and the variant behind ``--`` if there is one."""
+        return f"{self.algorithm}--{self.variant}" if self.variant else self.algorithm
 
     def where(self, name: str) -> str:
         """``"file: name"`` for error messages."""

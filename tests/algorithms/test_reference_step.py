@@ -1,4 +1,7 @@
-"""The benchmark's step against plain loops over domains, what batch norm sees, and how often an image goes through."""
+"""The benchmark's step: plain loops over domains, what batch norm and plug-ins see, how often an image goes through.
+
+Equality with the released code is in test_released_steps.py.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from semilearn_ext import training
 from semilearn_ext.engine.context import make_context
-from semilearn_ext.engine.observing import join_by_domain
 from semilearn_ext.errors import UserError
+from semilearn_ext.plugins.base import Wants
 from semilearn_ext.settings import Settings, settings_from
 
 Tiny = Callable[..., Settings]
@@ -27,11 +30,6 @@ def build(settings: Settings) -> Any:
 def batch(algorithm: Any) -> dict[str, torch.Tensor]:
     parts = [algorithm.loader_dict[name].dataset[0, 0] for name in ("train_lb", "train_ulb")]
     return {**parts[0], **parts[1]}
-
-
-def test_batches_are_joined_domain_by_domain() -> None:
-    labelled, unlabelled = torch.tensor([0, 0, 10, 10]), torch.tensor([1, 2, 11, 12])
-    assert join_by_domain(labelled, unlabelled, 2).tolist() == [0, 0, 1, 2, 10, 10, 11, 12]
 
 
 def test_it_equals_loops_over_domains(tiny: Tiny) -> None:
@@ -53,44 +51,96 @@ def test_it_equals_loops_over_domains(tiny: Tiny) -> None:
             mask = confidence >= threshold
             kept.append(mask)
             loss = (cross_entropy(strong, label, reduction="none") * mask).mean()
-            part = cross_entropy(logits[: int(lb.sum())], given["y_lb"][lb])
+            part = cross_entropy(algorithm.model(given["x_lb"][lb])["logits"], given["y_lb"][lb])
             supervised, total = supervised + float(part), total + float(part) + float(loss)
     assert 0 < torch.cat(kept).float().mean() < 1
     assert float(logs["train/sup_loss"]) == pytest.approx(supervised, rel=1e-5)
     assert out["loss"].item() == pytest.approx(total, rel=1e-5)
 
 
+class Passes:
+    """Counts the images that go through the network, with and without gradient."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self.with_gradient = self.without = 0
+        algorithm.model.backbone.register_forward_pre_hook(self.count)
+
+    def count(self, _: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        if torch.is_grad_enabled():
+            self.with_gradient += len(inputs[0])
+        else:
+            self.without += len(inputs[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "with_gradient", "without"),
+    [
+        # In units of a batch of 16 images per domain: weak 6 for pseudo labels, supervised 3, strong 6, mixed 3 per
+        # view.
+        ("erm", 3, 6),
+        ("fixmatch", 3 + 6, 6),
+        ("fixmatch_upcsc", 3 + 6 + 3 + 3, 6),
+        # FBCSA's weak images are those of the pseudo labels: they go through once, with gradient.
+        ("fixmatch_fbcsa", 3 + 6 + 6, 0),
+        ("fixmatch_dgwm", 3 + 6, 6),
+        ("stylematch", 3 + 12, 6),
+        ("stylematch_upcsc", 3 + 12 + 9, 6),
+    ],
+)
+def test_image_passes_per_step(name: str, with_gradient: int, without: int, tiny: Tiny) -> None:
+    """At most those of the released code: 336 for fixmatch_upcsc, 240 of them with gradient."""
+    algorithm = build(tiny(algorithm=name, step="reference", batch_size=48))
+    passes = Passes(algorithm)
+    algorithm.step(**batch(algorithm))
+    assert (passes.with_gradient, passes.without) == (16 * with_gradient, 16 * without)
+
+
 @pytest.mark.parametrize("name", ["fixmatch", "stylematch"])
-def test_batch_norm_sees_one_domain_and_no_image_twice(name: str, tiny: Tiny) -> None:
-    algorithm = build(tiny(algorithm=f"{name}_upcsc", step="reference", net="resnet18", batch_size=6, uratio=2))
-    passes: list[torch.Tensor] = []
-    algorithm.model.backbone.register_forward_pre_hook(lambda _, inputs: passes.append(inputs[0]))
-    given = batch(algorithm)
-    algorithm.train_step(**algorithm.process_batch(**given))
-    views = 2 if name == "fixmatch" else 3
-    assert len(passes) == 3 * views
-    assert all(len(images) == 2 + 4 for images in passes)
-    assert len(torch.cat(passes).flatten(1).unique(dim=0)) == 3 * views * 6
+def test_groups_in_one_pass_equal_passes_of_their_own(name: str, tiny: Tiny) -> None:
+    """The same loss, gradients and statistics as the network called once per group."""
+    from semilearn_ext.nets import batch_groups
 
-    def domain_of(image: torch.Tensor) -> int:
-        at = (given["x_ulb_w"] == image).flatten(1).all(1).nonzero()
-        return int(given["d_ulb"][at[0, 0]])
+    def one_by_one(model: Any, groups: Any, repeats: Any = None) -> list[torch.Tensor]:
+        assert not repeats
+        return [model(images, only_feat=True) for images in groups]
 
-    for number, images in enumerate(passes[:3]):
-        assert {domain_of(image) for image in images[2:]} == {number}
+    results = []
+    for function in (batch_groups.grouped_features, one_by_one):
+        algorithm = build(tiny(algorithm=f"{name}_upcsc", step="reference", net="resnet18", batch_size=6, p_cutoff=0.2))
+        algorithm.model.double()
+        given = {key: value.double() if value.is_floating_point() else value for key, value in batch(algorithm).items()}
+        torch.manual_seed(0)
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "stylematch":
+                styled = [torch.rand(4, 3, 32, 32, dtype=torch.float64) for _ in range(3)]
+                patch.setattr(algorithm, "encodings", lambda stream, plain, numbers: plain)
+                patch.setattr(algorithm, "styled", lambda encodings, styled=styled: styled)
+            patch.setattr("semilearn_ext.algorithms.reference_step.grouped_features", function)
+            algorithm.step(**given).total.backward()
+        results.append(algorithm.model)
+    for (key, one), (_, other) in zip(results[0].named_parameters(), results[1].named_parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-10, msg=key)
+    for (key, one), (_, other) in zip(results[0].named_buffers(), results[1].named_buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12, msg=key)
 
 
-def test_plugins_see_labelled_images_among_the_views(tiny: Tiny) -> None:
-    algorithm = build(tiny(algorithm="fixmatch_upcsc", step="reference", batch_size=6, uratio=2))
-    given = batch(algorithm)
-    algorithm.out_dict, _ = algorithm.train_step(**algorithm.process_batch(**given))
-    seen = algorithm.observer.observation(algorithm.out_dict)
-    assert [len(view) for view in seen.views] == [18, 18]
-    assert seen.domain is not None
-    assert seen.domain.tolist() == [0] * 6 + [1] * 6 + [2] * 6
-    assert seen.labelled_among_views
-    torch.testing.assert_close(seen.labelled.features[:2], seen.views[0][:2])
-    assert seen.weak_of_all().features is seen.views[0]
+@pytest.mark.parametrize("step", ["usb", "reference"])
+def test_plugins_see_unlabelled_images_only(step: str, tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm="fixmatch_upcsc", step=step, batch_size=6, uratio=2))
+    algorithm.out_dict, _ = algorithm.train_step(**algorithm.process_batch(**batch(algorithm)))
+    seen = algorithm.step_output(Wants())
+    assert [len(view.features) for view in seen.unlabelled] == [12, 12]
+    assert len(seen.mask) == len(seen.prob) == 12
+    assert seen.domain.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+@pytest.mark.parametrize("step", ["usb", "reference"])
+def test_fbcsa_sees_labelled_images_too(step: str, tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm="fixmatch_fbcsa", step=step, batch_size=6, uratio=2))
+    algorithm.out_dict, _ = algorithm.train_step(**algorithm.process_batch(**batch(algorithm)))
+    seen = algorithm.step_output(algorithm.plugins["fbcsa"].wants)
+    assert [len(view.features) for view in seen.unlabelled] == [18]
+    assert sorted(seen.domain.tolist()) == [0] * 6 + [1] * 6 + [2] * 6
 
 
 def test_summing_equals_the_mean_at_scaled_rates() -> None:
@@ -109,7 +159,18 @@ def test_summing_equals_the_mean_at_scaled_rates() -> None:
     torch.testing.assert_close(weights_after(3, 0.003, 5e-4), weights_after(1, 0.009, 5e-4 / 3), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["freematch", "erm", "flexmatch_upcsc"])
+@pytest.mark.parametrize("name", ["freematch", "flexmatch_upcsc"])
 def test_other_algorithms_refuse_it(name: str) -> None:
-    with pytest.raises(UserError, match="the reference step is that of fixmatch and stylematch; use step: usb"):
+    with pytest.raises(UserError, match=r"has no reference step; use step: usb, .*: fixmatch, erm, stylematch"):
         settings_from(algorithm=name, step="reference")
+
+
+def test_the_released_erm_has_no_other_step() -> None:
+    assert settings_from(algorithm="erm").step == "reference"
+    with pytest.raises(UserError, match="erm has no usb step; use step: reference"):
+        settings_from(algorithm="erm", step="usb")
+
+
+def test_one_source_domain_is_refused_with_the_reason(tiny: Tiny) -> None:
+    with pytest.raises(UserError, match="with one source domain the released code halves its batch"):
+        training.run(tiny(algorithm="fixmatch", step="reference", source_domains="texture"))

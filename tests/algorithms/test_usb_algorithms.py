@@ -12,18 +12,18 @@ import torch
 from semilearn.algorithms import get_algorithm
 from semilearn.core.utils import ALGORITHMS
 
-import semilearn_ext.algorithms  # noqa: F401
+import semilearn_ext.usb  # noqa: F401
 from semilearn_ext import training
+from semilearn_ext.algorithms.usb_specs import SPECS
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.checkpoint import checkpoint_files, load
 from semilearn_ext.engine.context import make_context, usb_args
-from semilearn_ext.nets import net_builder
+from semilearn_ext.nets.build import net_builder
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.usb_options import CANNOT_RUN, USB_OPTIONS
 
 Tiny = Callable[..., Settings]
-RUNNABLE = sorted(set(USB_OPTIONS) - set(CANNOT_RUN))
+RUNNABLE = sorted(spec.name for spec in SPECS if not spec.unavailable)
 SUPERVISED = {"supervised", "fullysupervised"}
 # What makes the unlabelled term count in the few steps of a test.
 EAGER: dict[str, dict[str, Any]] = {

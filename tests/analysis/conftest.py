@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from semilearn_ext.analysis.finished import FinishedRun, open_run
+from semilearn_ext.analysis.load_run import FinishedRun, load_run
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import settings_from
 
@@ -38,7 +38,7 @@ def train_run(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Trai
         }
         settings = settings_from(**{**defaults, **values})
         training.run(settings)
-        return open_run(run_path(settings))
+        return load_run(run_path(settings))
 
     return train
 

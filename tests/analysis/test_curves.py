@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +12,14 @@ import pandas as pd
 import pytest
 
 from semilearn_ext.analysis import curves
-from semilearn_ext.analysis.finished import find_runs
+from semilearn_ext.analysis.load_run import load_runs
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.metrics import Metric
 from semilearn_ext.runs.folder import RunFolder, run_path
-from semilearn_ext.settings import config_hash, dump, settings_from
+from semilearn_ext.runs.result import summarise
+from semilearn_ext.settings import dump, settings_from
 
+ACCURACY = Metric("unlabeled/top1")
 RISE = {"fixmatch": 0.1, "fixmatch_upc": 0.15, "fixmatch_upcsc": 0.2}
 
 
@@ -29,8 +31,9 @@ def write_run(save_dir: Path, **values: Any) -> RunFolder:
     folder.config_file.write_text(dump(settings))
     for epoch in (1, 2, 3):
         accuracy = RISE[settings.algorithm] * epoch + 0.01 * settings.seed
-        folder.append_metrics({"iteration": epoch, "epoch": float(epoch), "unlabeled/top1": accuracy})
-    folder.result_file.write_text(json.dumps({"config_hash": config_hash(settings), "iterations": 3}))
+        measured = {"unlabeled/top1": accuracy, "target/top1": accuracy, "source_val/top1": accuracy}
+        folder.append_metrics({"iteration": epoch, "epoch": float(epoch), **measured, "train/upc": 2.5, "seconds": 1.0})
+    folder.write_result(summarise(settings, folder.read_metrics(), "reduced"))
     return folder
 
 
@@ -44,22 +47,22 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_lines_are_means_over_seeds_with_their_spread(sweep: Path, tmp_path: Path) -> None:
-    said = curves.main(find_runs([sweep]), tmp_path / "figures")
+    output = curves.main(load_runs([sweep]), tmp_path / "figures", ACCURACY)
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv")
     assert set(table["target"]) == {"pen", "street", "mean"}
     row = table.query("method == 'fixmatch_upc' and target == 'mean' and epoch == 2").iloc[0]
     assert row["mean"] == pytest.approx(32)
     assert row["std"] == pytest.approx(np.std([31, 32, 33], ddof=1))
     assert row["seeds"] == 3
-    assert "fixmatch_upcsc   mean" in said
+    assert "fixmatch_upcsc   mean" in output
     for ending in ("png", "pdf"):
         assert (tmp_path / "figures" / f"curves_digits_mini_10lpc.{ending}").stat().st_size > 5000
 
 
-def test_a_seed_without_a_target_is_left_out_of_the_mean_and_said(sweep: Path, tmp_path: Path) -> None:
+def test_a_seed_without_a_target_is_left_out_of_the_mean_and_named(sweep: Path, tmp_path: Path) -> None:
     write_run(sweep, algorithm="fixmatch", target_domain="pen", seed=4)
-    said = curves.main(find_runs([sweep]), tmp_path / "figures")
-    assert "fixmatch, seed 4: not in the mean, without street" in said
+    output = curves.main(load_runs([sweep]), tmp_path / "figures", ACCURACY)
+    assert "FixMatch, seed 4: not in the mean, because there is no run on street" in output
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv").query("method == 'fixmatch'")
     assert table.query("target == 'mean'")["seeds"].unique().tolist() == [3]
     assert table.query("target == 'pen'")["seeds"].unique().tolist() == [4]
@@ -67,26 +70,55 @@ def test_a_seed_without_a_target_is_left_out_of_the_mean_and_said(sweep: Path, t
 
 def test_one_seed_of_one_target_has_no_spread_and_no_mean(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", algorithm="fixmatch", target_domain="pen")
-    curves.main(find_runs([tmp_path]), tmp_path / "figures")
+    curves.main(load_runs([tmp_path]), tmp_path / "figures", ACCURACY)
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv")
     assert set(table["target"]) == {"pen"}
     assert table["std"].isna().all()
 
 
+def test_any_metric_can_be_drawn(sweep: Path, tmp_path: Path) -> None:
+    output = curves.main(load_runs([sweep]), tmp_path, Metric("train/upc"))
+    assert output.startswith("upc on training batches, digits_mini, 10 labels per class, last epoch")
+    table = pd.read_csv(tmp_path / "curves_digits_mini_10lpc_train_upc.csv")
+    assert table["mean"].unique().tolist() == [2.5]
+    with pytest.raises(
+        UserError, match=r"no run recorded 'train/ucp' \(recorded: source_val/top1, target/top1, train/"
+    ):
+        curves.main(load_runs([sweep]), tmp_path, Metric("train/ucp"))
+
+
+def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
+    write_run(sweep, algorithm="fixmatch_upc", target_domain="print", seed=1)
+    points = curves.read_points(load_runs([sweep]), ACCURACY)
+    table, _ = curves.average(points, ["pen", "street", "print"])
+    figure = curves.draw(table, ["pen", "street", "print"], ACCURACY)
+    axes = figure.axes
+    assert [axis.get_title() for axis in axes] == ["target: pen", "target: street", "target: print"]
+    assert len({axis.get_ylim() for axis in axes}) == 1
+    assert figure.get_supylabel() == "accuracy on unlabelled source images (%)"
+    # A method has the same colour in every panel, also where others were not run.
+    colours = [{line.get_label(): line.get_color() for line in axis.lines} for axis in axes]
+    assert list(colours[2]) == ["FixMatch + UPC"]
+    assert colours[0]["FixMatch + UPC"] == colours[2]["FixMatch + UPC"]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["FixMatch", "FixMatch + UPC", "FixMatch + UPCSC"]
+
+
 def test_what_has_no_mean_is_refused(sweep: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "again", algorithm="fixmatch", target_domain="pen", seed=1)
     with pytest.raises(UserError, match="the same run twice"):
-        curves.main(find_runs([sweep, tmp_path / "again"]), tmp_path / "figures")
+        curves.main(load_runs([sweep, tmp_path / "again"]), tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "longer", algorithm="fixmatch", target_domain="pen", seed=5, epoch=40)
-    with pytest.raises(UserError, match="both are called fixmatch but have other settings; give one of them a --var"):
-        curves.main(find_runs([sweep, tmp_path / "longer"]), tmp_path / "figures")
+    with pytest.raises(
+        UserError, match="both are runs of FixMatch, but with different settings; give one of them a --variant"
+    ):
+        curves.main(load_runs([sweep, tmp_path / "longer"]), tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "fewer", algorithm="fixmatch", target_domain="pen", seed=5, labels_per_class=5)
-    with pytest.raises(UserError, match="the number of labels a class differs"):
-        curves.main(find_runs([sweep, tmp_path / "fewer"]), tmp_path / "figures")
+    with pytest.raises(UserError, match="the number of labels per class differs"):
+        curves.main(load_runs([sweep, tmp_path / "fewer"]), tmp_path / "figures", ACCURACY)
     assert not (tmp_path / "figures").exists()
 
 
-def test_the_command_does_without_torch(sweep: Path, tmp_path: Path) -> None:
+def test_the_command_does_not_import_torch(sweep: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from semilearn_ext.__main__ import main\n"
         f"sys.argv = ['semilearn_ext', 'analyse', 'curves', {str(sweep)!r}, '--out', {str(tmp_path / 'figures')!r}]\n"
@@ -97,8 +129,8 @@ def test_the_command_does_without_torch(sweep: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_records_give_the_same_bytes(sweep: Path, tmp_path: Path) -> None:
-    runs = find_runs([sweep])
+    runs = load_runs([sweep])
     for folder in ("one", "two"):
-        curves.main(runs, tmp_path / folder)
+        curves.main(runs, tmp_path / folder, ACCURACY)
     for path in sorted((tmp_path / "one").iterdir()):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name

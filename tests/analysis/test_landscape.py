@@ -12,10 +12,10 @@ import torch.nn.functional as F
 
 from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis.features import compute
-from semilearn_ext.analysis.finished import FinishedRun
 from semilearn_ext.analysis.hessian import Eigenpairs
 from semilearn_ext.analysis.landscape import Options, automatic_span, curvature, measure, source_loss, source_positions
-from semilearn_ext.analysis.rebuild import rebuild
+from semilearn_ext.analysis.load_model import load_model
+from semilearn_ext.analysis.load_run import FinishedRun
 from semilearn_ext.errors import UserError
 from tests.analysis.conftest import TrainRun, content_of
 
@@ -35,10 +35,10 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
     values = pd.read_csv(tmp_path / "landscape_digits_mini_pen_eigenvalues.csv").set_index("method")
     assert list(values.index) == ["FixMatch", "FixMatch + UPCSC"]
     for run, name in zip(pair, values.index, strict=True):
-        rebuilt = rebuild(run)
-        positions = source_positions(rebuilt, 15)
-        logits = torch.from_numpy(compute(rebuilt, positions).logits)
-        expected = float(F.cross_entropy(logits, rebuilt.data.labels[positions]))
+        loaded = load_model(run)
+        positions = source_positions(loaded, 15)
+        logits = torch.from_numpy(compute(loaded, positions).logits)
+        expected = float(F.cross_entropy(logits, loaded.data.labels[positions]))
         here = grid.query(f"method == '{name}'")
         assert sorted(here["epsilon1"].unique()) == [-0.3, 0, 0.3]
         middle = here.query("epsilon1 == 0 and epsilon2 == 0")["loss"].item()
@@ -52,38 +52,39 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
 
 def test_a_small_step_follows_the_eigenvalue(pair: tuple[FinishedRun, FinishedRun]) -> None:
     """L(a v) + L(-a v) - 2 L(0) = a² λ + O(a⁴) along both directions; the step is too small to cross a ReLU's kink."""
-    rebuilt, options = rebuild(pair[0]), Options(images=15, points=3, span=0)
-    eigen, loss, step = curvature(rebuilt, "x", options), source_loss(rebuilt, options, torch.float64), 1e-6
+    loaded, options = load_model(pair[0]), Options(images=15, points=3, span=0)
+    eigen, loss, step = curvature(loaded, "x", options), source_loss(loaded, options, torch.float64), 1e-6
     for value, vector in zip(eigen.values, eigen.vectors, strict=True):
         after, before, here = (loss.at((along, loss.split(vector))) for along in (step, -step, 0.0))
         assert (after + before - 2 * here) / step**2 == pytest.approx(value, rel=0.01)
 
 
 def test_it_is_the_same_every_time_and_leaves_the_model_alone(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    rebuilt = rebuild(pair[1])
-    before = {name: value.clone() for name, value in rebuilt.algorithm.model.state_dict().items()}
+    loaded = load_model(pair[1])
+    model = loaded.algorithm.model
+    before = [value.clone() for value in (*model.parameters(), *model.buffers())]
     options = Options(images=10, points=3, span=0)
-    first, second = (measure(rebuilt, "x", curvature(rebuilt, "x", options), 0.5, options) for _ in range(2))
+    first, second = (measure(loaded, "x", curvature(loaded, "x", options), 0.5, options) for _ in range(2))
     np.testing.assert_array_equal(first.loss, second.loss)
     np.testing.assert_array_equal(first.eigen.vectors, second.eigen.vectors)
-    for name, value in rebuilt.algorithm.model.state_dict().items():
-        assert torch.equal(value, before[name]), name
+    for value, old in zip((*model.parameters(), *model.buffers()), before, strict=True):
+        assert torch.equal(value, old)
     assert first.eigen.vectors.shape[1] == sum(
-        p.numel() for name, p in rebuilt.algorithm.model.named_parameters() if not name.startswith("plugins")
+        p.numel() for name, p in model.named_parameters() if not name.startswith("plugins")
     )
 
 
 def test_single_precision_gives_the_same_eigenvalues_to_four_digits(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    rebuilt = rebuild(pair[0])
-    double, single = (curvature(rebuilt, "x", Options(10, 3, 0, float32=flag)) for flag in (False, True))
+    loaded = load_model(pair[0])
+    double, single = (curvature(loaded, "x", Options(10, 3, 0, float32=flag)) for flag in (False, True))
     np.testing.assert_allclose(single.values, double.values, rtol=1e-4)
 
 
-def test_fewer_images_are_shared_out_by_set_domain_and_class(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    data = rebuild(pair[0]).data
-    everything = source_positions(rebuild(pair[0]), 0)
+def test_a_subset_represents_sets_domains_and_classes_in_proportion(pair: tuple[FinishedRun, FinishedRun]) -> None:
+    data = load_model(pair[0]).data
+    everything = source_positions(load_model(pair[0]), 0)
     assert everything == [*data.split.labelled, *data.split.unlabelled]
-    chosen = np.array(source_positions(rebuild(pair[0]), 400))
+    chosen = np.array(source_positions(load_model(pair[0]), 400))
     assert len(np.unique(chosen)) == 400
     share = 400 / len(everything)
     assert np.isin(chosen, data.split.labelled).sum() == pytest.approx(share * len(data.split.labelled), abs=1)

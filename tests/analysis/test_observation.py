@@ -12,9 +12,9 @@ import torch
 
 from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis import observation
-from semilearn_ext.analysis.finished import FinishedRun
+from semilearn_ext.analysis.load_model import load_model
+from semilearn_ext.analysis.load_run import FinishedRun
 from semilearn_ext.analysis.observation import Observed, candidate_counts, observe
-from semilearn_ext.analysis.rebuild import rebuild
 from semilearn_ext.errors import UserError
 from tests.analysis.conftest import TrainRun
 from tests.conftest import ROOT
@@ -32,7 +32,7 @@ def analyse(tmp_path: Path) -> Analyse:
 
 
 def test_rates_are_those_of_the_last_evaluation(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    seen = observe(rebuild(pair[0]))
+    seen = observe(load_model(pair[0]))
     last = pair[0].folder.read_metrics()[-1]
     assert 0 < seen.uus_rate < 1
     assert seen.uus_rate == pytest.approx(last["unlabeled/uus_rate"])
@@ -57,12 +57,17 @@ def observed(target: str, seed: int, uus: float, inclusion: float | None, *candi
 
 
 def test_the_table_has_targets_their_mean_and_the_papers_numbers() -> None:
-    runs = [observed("a", 1, 0.2, 0.6), observed("a", 2, 0.4, 0.8), observed("b", 1, 0.5, None)]
-    table = observation.observation_table(runs, observation.paper_numbers("pacs")).set_index("target")
+    runs = [
+        *(observed("a", 1, 0.2, 0.6), observed("b", 1, 0.5, None)),
+        *(observed("a", 2, 0.4, 0.8), observed("b", 2, 0.6, 0.9)),
+        observed("a", 3, 0.9, 0.1),
+    ]
+    table = observation.observation_table(runs, observation.paper_rates("pacs")).set_index("target")
     assert list(table.index) == ["a", "b", "mean", "paper"]
-    assert table["uus_rate"].tolist() == pytest.approx([0.3, 0.5, 0.4, 0.22])
-    assert table["inclusion_rate"].tolist() == pytest.approx([0.7, np.nan, 0.7, 0.7], nan_ok=True)
-    assert observation.paper_numbers("digits_mini") is None
+    # Seed 3 lacks a target; seed 1 has no unconfident images on b, and so no inclusion rate there.
+    assert table["uus_rate"].tolist() == pytest.approx([0.5, 0.55, (0.35 + 0.5) / 2, 0.22])
+    assert table["inclusion_rate"].tolist() == pytest.approx([0.5, 0.9, 0.85, 0.7])
+    assert observation.paper_rates("digits_mini") is None
 
 
 def test_the_histogram_has_shares_by_target() -> None:
@@ -93,9 +98,9 @@ def test_a_config_is_trained_once_for_every_target(
 def test_mistakes_are_refused(analyse: Analyse, train_run: TrainRun, pair: tuple[FinishedRun, FinishedRun]) -> None:
     with pytest.raises(UserError, match="give either --c FILE"):
         analyse("observation")
-    with pytest.raises(UserError, match="--epoch goes with --c FILE"):
+    with pytest.raises(UserError, match="--epoch needs --c FILE"):
         analyse("observation", pair[0].path, "--epoch", "3")
-    with pytest.raises(UserError, match="two experiments; give runs of one method"):
+    with pytest.raises(UserError, match="belong to different experiments; give runs of one method"):
         analyse("observation", pair[0].path, pair[1].path)
-    with pytest.raises(UserError, match="supervised parts no confident from unconfident images"):
+    with pytest.raises(UserError, match="supervised has no confidence threshold"):
         analyse("observation", train_run(algorithm="supervised").path)

@@ -11,12 +11,12 @@ from sklearn.metrics import silhouette_score
 
 from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis.features import compute
-from semilearn_ext.analysis.finished import FinishedRun
-from semilearn_ext.analysis.rebuild import rebuild
+from semilearn_ext.analysis.load_model import load_model
+from semilearn_ext.analysis.load_run import FinishedRun
 from semilearn_ext.analysis.tsne import domain_gap, embed, evenly_by_class
 
 
-def test_images_are_thinned_out_evenly_by_class() -> None:
+def test_a_subset_has_equally_many_images_per_class() -> None:
     labels = np.repeat([0, 1, 2, 3], [3, 50, 500, 40])
     chosen = evenly_by_class(labels, 63, seed=0)
     assert np.bincount(labels[chosen]).tolist() == [3, 20, 20, 20]
@@ -70,10 +70,10 @@ def test_figure_and_numbers_of_two_methods(
     assert list(numbers.index) == ["FixMatch", "FixMatch + UPCSC"]
     assert points.groupby(["method", "set"]).size().unique().tolist() == [60]
     assert points.groupby(["method", "set", "class"]).size().unique().tolist() == [6]
-    assert f"written: {tmp_path / 'tsne_digits_mini_pen.pdf'}" in capsys.readouterr().out
+    assert f"Wrote {tmp_path / 'tsne_digits_mini_pen.pdf'}" in capsys.readouterr().out
     shown = points.query("method == 'FixMatch + UPCSC' and set == 'target'")
-    rebuilt = rebuild(pair[1])
-    position = {item.name: number for number, item in enumerate(rebuilt.data.items)}
-    made = compute(rebuilt, [position[name] for name in shown["image"]])
+    loaded = load_model(pair[1])
+    position = {item.name: number for number, item in enumerate(loaded.data.items)}
+    made = compute(loaded, [position[name] for name in shown["image"]])
     expected = silhouette_score(made.feat, shown["class"])
     assert numbers.loc["FixMatch + UPCSC", "target"] == pytest.approx(expected, rel=1e-4)

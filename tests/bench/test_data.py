@@ -1,4 +1,4 @@
-"""The comparison of pipelines runs and reports; its numbers are for people, not for a test on a busy machine."""
+"""The comparison of pipelines runs and reports. The timings themselves are not asserted."""
 
 from pathlib import Path
 

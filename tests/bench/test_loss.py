@@ -13,7 +13,7 @@ def test_both_compute_the_same() -> None:
     torch.testing.assert_close(run(fast_loss, batch), run(naive_loss, batch))
 
 
-def test_peak_counts_what_is_alive_at_once() -> None:
+def test_the_peak_counts_what_is_alive_at_once() -> None:
     def one_after_the_other() -> None:
         for _ in range(3):
             torch.empty(1000, dtype=torch.uint8)

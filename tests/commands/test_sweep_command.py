@@ -1,4 +1,4 @@
-"""``sweep`` as users meet it: plan, mistakes, real runs that fail, are killed and go on, status, retry."""
+"""``ssdg sweep`` as users run it: plan, errors, real runs that fail, are killed and resume, status, retry."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from semilearn_ext.__main__ import main
-from semilearn_ext.commands.sweep import numbers
+from semilearn_ext.commands.argument_types import numbers
 from semilearn_ext.errors import exit_code_of
-from semilearn_ext.runs.job import State, status_of
+from semilearn_ext.runs.job import State, read_status
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
@@ -34,9 +34,9 @@ def test_the_plan_is_listed_and_nothing_is_written(tmp_path: Path, capsys: pytes
     flags = f"--c {CONFIG} --algorithms fixmatch,fixmatch_upcsc --targets all --seeds 1-5 --labels 10,5 --jobs 2"
     assert run(f"sweep {flags} --save_dir {tmp_path} --dry_run") == 0
     *listed, counted = capsys.readouterr().out.splitlines()
-    assert listed[0] == f"left     {tmp_path}/digits_mini/10lpc/fixmatch/pen/seed1"
+    assert listed[0] == f"pending  {tmp_path}/digits_mini/10lpc/fixmatch/pen/seed1"
     assert len(listed) == 80
-    assert counted == "80 runs: 80 left; 80 to run"
+    assert counted == "80 runs: 80 pending; 80 to run"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,26 +49,26 @@ def run(line: str) -> int:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("--seeds 5-1", "--seeds: '5-1' names no number"),
+        ("--seeds 5-1", "--seeds: '5-1' is an empty range"),
         ("--seeds one", "--seeds: expected numbers such as 1-5 or 1,3, got 'one'"),
-        ("--jobs 0", "--jobs: expected a whole number above zero, got '0'"),
-        ("--seeds 1-3 --seed 2", "--seeds and --seed say the same thing"),
+        ("--jobs 0", "--jobs: expected a positive integer, got '0'"),
+        ("--seeds 1-3 --seed 2", "--seeds and --seed are both given"),
         ("--sede 3", "--sede: no such setting; did you mean 'seed"),
         ("stats runs", "invalid choice: 'stats'"),
-        ("status", "which folder? sweep status DIR"),
+        ("status", "status needs a folder: ssdg sweep status DIR"),
         ("status nowhere", "nowhere: no such folder"),
-        ("run runs", "'runs' stands alone; the folder of runs is --save_dir DIR"),
-        ("--targets pen --gpus 0,0", "--gpus: 0,0 names one twice"),
-        ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: say which GPUs"),
-        ("--targets pen --partition gpu", "--partition is a flag for --launcher slurm"),
-        ("--targets pen --launcher slurm --jobs 2", "--jobs is a flag for --launcher local"),
-        ("--targets pen --launcher slurm", "--time: say how long"),
+        ("run runs", "unexpected argument 'runs'; set the folder of the runs with --save_dir"),
+        ("--targets pen --gpus 0,0", "--gpus: 0,0 lists a GPU twice"),
+        ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: name the GPUs"),
+        ("--targets pen --partition gpu", "--partition is an option of --launcher slurm"),
+        ("--targets pen --launcher slurm --jobs 2", "--jobs is an option of --launcher local"),
+        ("--targets pen --launcher slurm", "--launcher slurm needs a time limit per job"),
         ("--launcher slurm --time soon", "expected a time such as 90, 4:00:00"),
         ("--launcher slurm --sbatch account", "expected KEY=VALUE, got 'account'"),
         ("--lr fast", "--lr: expected a number, got 'fast'"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_an_error_is_one_line(
     flags: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,9 +84,7 @@ def test_numbers(text: str, expected: list[int]) -> None:
     assert numbers(text) == expected
 
 
-def test_killed_with_all_it_had_started_a_sweep_goes_on_and_failures_wait_for_retry(
-    tmp_path: Path, cache_dir: Path
-) -> None:
+def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path, cache_dir: Path) -> None:
     (tmp_path / "good.yaml").write_text(f"{QUICK}num_train_iter: 400\ncheckpoint_every: 5\ntarget_domain: pen\n")
     (tmp_path / "bad.yaml").write_text(f"{QUICK}dataset: pacs\ntarget_domain: photo\ndata_dir: nowhere\n")
     flags = ("--c", "bad.yaml", "good.yaml", "--jobs", "2", "--save_dir", "runs", "--cache_dir", str(cache_dir))
@@ -95,37 +93,37 @@ def test_killed_with_all_it_had_started_a_sweep_goes_on_and_failures_wait_for_re
 
     first = start(*flags, cwd=tmp_path)
     wait_for(lambda: list(good.glob("checkpoint_*")))
-    holder = status_of(good).holder
+    holder = read_status(good).holder
     assert holder is not None
     first.kill()
     os.kill(holder.pid, signal.SIGKILL)
-    assert "2 runs: 2 left; 2 to run" in first.communicate()[0]
-    wait_for(lambda: status_of(good).state is State.STOPPED)
-    wait_for(lambda: status_of(bad).state is State.FAILED)
-    said = start("status", "runs", cwd=tmp_path).communicate()[0]
-    assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in said
-    assert said.endswith("2 runs: 1 failed, 1 stopped\n")
+    assert "2 runs: 2 pending; 2 to run" in first.communicate()[0]
+    wait_for(lambda: read_status(good).state is State.STOPPED)
+    wait_for(lambda: read_status(bad).state is State.FAILED)
+    progress = start("status", "runs", cwd=tmp_path).communicate()[0]
+    assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in progress
+    assert progress.endswith("2 runs: 1 failed, 1 stopped\n")
 
     again = start(*flags, cwd=tmp_path)
     output, errors = again.communicate(timeout=300)
     assert again.returncode == 2
     assert "2 runs: 1 failed, 1 stopped; 1 to run" in output
-    assert "    error: data_dir: no pacs in nowhere" in output, "the end of its console"
-    assert output.endswith("2 runs: 1 done, 1 failed\ntables: python -m semilearn_ext tables runs\n")
-    assert errors.endswith("error: 1 of 2 runs failed, see above; again: sweep retry runs\n")
-    assert status_of(bad).record.attempts == 1
-    assert "going on after iteration" in (good / "log.txt").read_text()
+    assert "    error: data_dir: no pacs in nowhere" in output, "the last lines of its console"
+    assert output.endswith("2 runs: 1 done, 1 failed\nMake tables with: ssdg tables runs\n")
+    assert errors.endswith("error: 1 of 2 runs failed (see above); run them again with: ssdg sweep retry runs\n")
+    assert read_status(bad).record.attempts == 1
+    assert "resuming after iteration" in (good / "log.txt").read_text()
     assert json.loads((good / "result.json").read_text())["iterations"] == 400
     assert not {"lock.json", "job.json", "state.json"} & {path.name for path in good.iterdir()}
 
     retried = start("retry", str(tmp_path / "runs"))
     assert "2 runs: 1 done, 1 failed; 1 to run" in retried.communicate(timeout=300)[0]
     assert retried.returncode == 2
-    assert status_of(bad).record.attempts == 2
+    assert read_status(bad).record.attempts == 2
 
 
-def wait_for(what: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 300
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

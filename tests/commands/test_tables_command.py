@@ -1,8 +1,8 @@
-"""``python -m semilearn_ext tables`` as a user calls it, and on a thousand runs."""
+"""``ssdg tables`` as a user calls it, and on a thousand runs."""
 
 from __future__ import annotations
 
-import json
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,44 +13,26 @@ import pytest
 
 from semilearn_ext.__main__ import main
 from semilearn_ext.errors import exit_code_of
+from semilearn_ext.registry import DATASETS
 from semilearn_ext.report.build import TABLES, build
-from semilearn_ext.report.records import find_runs
+from semilearn_ext.report.methods import MethodId
+from semilearn_ext.report.records import read_records
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.domains import DOMAINS
+from tests.report.write_run import write_run
 
-METHODS = ("erm", "fixmatch", "fixmatch_upcsc", "freematch", "freematch_upcsc")
+METHODS = (("erm", ()), ("fixmatch", ()), ("fixmatch", ("upcsc",)), ("freematch", ()), ("freematch", ("upcsc",)))
 
 
 def write_many(root: Path, seeds: int = 5, labels: tuple[int, ...] = (10, 5)) -> int:
-    """All methods, benchmarks, targets: 1,000 runs of 20 evaluations with five seeds."""
+    """All methods, benchmarks and targets: 1,000 runs of 20 evaluations with five seeds."""
     count = 0
-    for dataset, domains in DOMAINS.items():
-        for method in METHODS:
-            for lpc in labels:
-                for target in domains:
-                    for seed in range(1, seeds + 1):
-                        share = 0.5 + 0.01 * seed + 0.02 * METHODS.index(method)
-                        path = root / dataset / f"{lpc}lpc" / method / target / f"seed{seed}"
-                        path.mkdir(parents=True)
-                        result = {
-                            "dataset": dataset,
-                            "labels_per_class": lpc,
-                            "algorithm": method,
-                            "target_domain": target,
-                            "seed": seed,
-                            "iterations": 20,
-                            "top1": {"last": share, "source_val": share, "oracle": share},
-                            "seconds": 5.0,
-                            "config_hash": f"{dataset}{lpc}{method}",
-                            "version": "0.1.0",
-                            "scale": "reduced",
-                        }
-                        (path / "result.json").write_text(json.dumps(result))
-                        (path / "config.yaml").write_text(f"algorithm: {method}\nlr: 0.03\n")
-                        record = {"target/top1": share, "source_val/top1": share, "unlabeled/top1": share}
-                        lines = [json.dumps({"epoch": epoch, **record}) for epoch in range(1, 21)]
-                        (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-                        count += 1
+    for dataset in DATASETS:
+        for place, (base, plugins) in enumerate(METHODS):
+            for lpc, target, seed in itertools.product(labels, dataset.domains, range(1, seeds + 1)):
+                about = {"dataset": dataset.name, "base": base, "plugins": plugins, "labels_per_class": lpc}
+                accuracy = 50 + seed + 2 * place
+                write_run(root, accuracy, **about, target_domain=target, seed=seed, epochs=range(1, 21))
+                count += 1
     return count
 
 
@@ -65,18 +47,18 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     (tmp_path / "runs/pacs/10lpc/erm/sketch/seed1/result.json").unlink()
     done = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("## Side by side: FixMatch, ERM (`compare`)")
-    assert done.stdout.endswith("written: results/tables.md, results/csv, results/latex, results/page.html\n")
+    assert done.stdout.startswith("## Comparison: FixMatch, ERM (`compare`)")
+    assert done.stdout.endswith("Wrote results/tables.md, results/csv, results/latex, results/page.html\n")
     assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in done.stderr
-    assert "1 run is not finished and in no table" in done.stderr
-    assert "ablation: nothing it is about was run; left out" in done.stderr
+    assert "1 run is unfinished and not in any table" in done.stderr
+    assert "ablation: no runs for this table; left out" in done.stderr
     written = sorted(path for path in (tmp_path / "results").rglob("*") if path.is_file())
-    made = {path.relative_to(tmp_path / "results").as_posix() for path in written}
-    names = {"summary", "by_target", "statistics", "label_10", "compare", "compare_statistics"}
+    built = {path.relative_to(tmp_path / "results").as_posix() for path in written}
+    names = {"summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
     latex = {f"latex/{name}.tex" for name in (*names, "all")}
-    assert made == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in (*names, "runs"))}
+    assert built == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in (*names, "runs"))}
     for path in written:
-        assert "python -m semilearn_ext tables runs --compare fixmatch,erm" in path.read_text(encoding="utf-8"), path
+        assert "ssdg tables runs --compare fixmatch,erm" in path.read_text(encoding="utf-8"), path
 
 
 def test_one_table_in_one_format(tmp_path: Path) -> None:
@@ -93,11 +75,11 @@ def test_one_markdown_file(tmp_path: Path) -> None:
     done = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.md"]
-    assert "## Everything that was run" in (tmp_path / "here" / "mine.md").read_text()
+    assert "## All runs" in (tmp_path / "here" / "mine.md").read_text()
 
 
 def test_every_run_is_in_a_file(tmp_path: Path) -> None:
-    """The tables can be made again from it: here one mean, by hand."""
+    """The tables can be built again from it: here one mean, by hand."""
     count = write_many(tmp_path / "runs", seeds=2, labels=(5,))
     assert tables("runs", "--format", "csv", cwd=tmp_path).returncode == 0
     written = pd.read_csv(tmp_path / "results" / "csv" / "runs.csv", comment="#")
@@ -111,14 +93,20 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("nowhere",), "nowhere: no such folder"),
-        (("runs", "--tables", "label_11"), "--tables: 'label_11' is not known; did you mean 'label_10'?"),
-        (("runs", "--format", "pdf"), "--format: 'pdf' is not known (known: md, csv, latex, html)"),
-        (("runs", "--compare", "fixmatch"), "--compare: fixmatch alone"),
+        (("runs", "--tables", "label_11"), "--tables: unknown 'label_11'; did you mean 'label_10'?"),
+        (("runs", "--format", "pdf"), "--format: unknown 'pdf' (known: md, csv, latex, html)"),
+        (("runs", "--compare", "fixmatch"), "--compare: only fixmatch was given"),
         (("runs", "--compare", "fixmatch,uda"), "--compare: no finished runs of 'uda'"),
-        (("runs", "--tables", "ablation"), "ablation: nothing it is about was run"),
+        (("runs", "--tables", "ablation"), "ablation: no runs for this table"),
         (("empty",), "empty: no finished run"),
+        (
+            ("runs", "--metric", "unlabelled/top1"),
+            "--metric: no run recorded 'unlabelled/top1' (recorded: source_val/top1, target/top1, "
+            "unlabeled/inclusion_rate, unlabeled/top1, unlabeled/uus_rate)",
+        ),
+        (("runs", "--metric", "unlabeled/top1", "--protocol", "oracle"), "--protocol: unlabeled/top1 is recorded at"),
         (("runs", "--out", "file", "--format", "md"), "--out: file: cannot be written"),
-        (("runs", "--out", "a.md", "--format", "csv"), "--format: csv does not go into the one file a.md"),
+        (("runs", "--out", "a.md", "--format", "csv"), "--format: csv cannot be written to the single file a.md"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -154,13 +142,13 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
 
 def test_a_thousand_runs(tmp_path: Path) -> None:
     assert write_many(tmp_path) == 1000
-    made = build([tmp_path], TABLES, (), "last")
-    assert len(made.results.runs) == 1000
-    assert made.warnings == []
-    cells = made.results.cells
+    built = build([tmp_path], TABLES, (), "last")
+    assert len(built.results.runs) == 1000
+    assert built.warnings == []
+    cells = built.results.cells
     assert len(cells) == 50
     assert set(cells["n"]) == {5}
-    upcsc = cells[cells["method"] == "fixmatch_upcsc"]
+    upcsc = cells[cells["method"] == MethodId("fixmatch", ("upcsc",))]
     assert list(upcsc["mean"]) == pytest.approx([57.0] * 10)
     assert list(upcsc["change"]) == pytest.approx([2.0] * 10)
 
@@ -169,9 +157,9 @@ def test_a_real_run_is_read(tiny: Callable[..., Settings], tmp_path: Path) -> No
     from semilearn_ext import training
 
     result = training.run(tiny(num_train_iter=2, num_eval_iter=1)).result
-    found = find_runs([tmp_path / "runs"])
+    found = read_records([tmp_path / "runs"])
     assert found.warnings == []
     assert found.runs.loc[0, "last"] == result["top1"]["last"]
-    made = build([tmp_path / "runs"], ["by_target"], (), "last")
-    assert made.warnings == []
-    assert made.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-6)
+    built = build([tmp_path / "runs"], ["by_target"], (), "last")
+    assert built.warnings == []
+    assert built.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-6)

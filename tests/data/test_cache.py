@@ -1,4 +1,4 @@
-"""Decoding and the cache: every mode, every kind of damage, built once, whole, and found again."""
+"""Decoding and the cache: every mode, every kind of damage, built once, and used again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 
 from semilearn_ext.data import cache
-from semilearn_ext.data.decode import BadImage, decode
-from semilearn_ext.data.ssdg import load_data
+from semilearn_ext.data.decode import BadImage, center_crop, decode, squash, to_pixels
+from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
-from tests.data.test_trees import grow, make, picture  # noqa: F401  make is a fixture
+from tests.data.test_layouts import make  # noqa: F401  a fixture
+from tests.image_trees import grow, picture
 
 Make = Callable[..., Settings]
 
@@ -29,16 +30,22 @@ def pets(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def opened(root: Path, folder: Path, size: int = 16) -> tuple[cache.CachedImages, dict[str, str], list[str]]:
+def opened(root: Path, folder: Path, size: int = 16) -> tuple[cache.ImageCache, list[str]]:
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*.png"))
-    images, bad = cache.open_cache(root, names, size, folder, progress=False)
-    return images, bad, names
+    return cache.open_cache(root, names, size, folder, progress=False), names
+
+
+def stretch(root: Path, *names: str) -> None:
+    """Make some images wider than they are high."""
+    for seed, name in enumerate(names):
+        pixels = np.random.default_rng(seed).integers(0, 255, (20, 31, 3), np.uint8)
+        Image.fromarray(pixels).save(root / name)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK", "1", "LA"])
 def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
     path = picture(tmp_path / ("image.tif" if mode == "CMYK" else "image.png"), mode=mode)
-    pixels = decode(path.read_bytes(), 8)
+    pixels = to_pixels(squash(decode(path.read_bytes()), 8))
     assert pixels.shape == (3, 8, 8)
     assert pixels.dtype == np.uint8
     assert pixels.std() > 0
@@ -47,7 +54,7 @@ def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
     values = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
     Image.fromarray(values).save(tmp_path / "deep.png")
-    pixels = decode((tmp_path / "deep.png").read_bytes(), None)
+    pixels = to_pixels(decode((tmp_path / "deep.png").read_bytes()))
     assert abs(pixels[0].astype(int) - np.linspace(0, 255, 64).reshape(8, 8)).max() <= 1
 
 
@@ -55,22 +62,52 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     whole = picture(tmp_path / "a.jpg", side=64).read_bytes()
     for content in (b"", b"not an image", whole[: len(whole) // 2]):
         with pytest.raises(BadImage):
-            decode(content, 16)
+            decode(content)
 
 
 def test_the_cache_holds_what_decoding_gives(pets: Path, tmp_path: Path) -> None:
-    images, bad, names = opened(pets, tmp_path / "cache")
-    assert bad == {}
-    direct = cache.DecodedImages([pets / name for name in names], 16)
-    positions = torch.tensor([5, 0, 3, 3])
-    assert torch.equal(images[positions], direct[positions])
-    assert isinstance(images.pixels, np.memmap)
+    stretch(pets, "day/cat/pic_001.png", "night/dog/pic_003.png")
+    cached, names = opened(pets, tmp_path / "cache")
+    assert cached.bad == {}
+    positions = torch.tensor([5, 0, 3, 1, 15, 3])
+    for images, resize in ((cached.squashed, squash), (cached.center, center_crop)):
+        direct = cache.DecodedImages([pets / name for name in names], 16, resize)
+        assert torch.equal(images[positions], direct[positions])
+        assert isinstance(images.pixels, np.memmap)
+    everything = torch.arange(len(names))
+    differs = (cached.squashed[everything] != cached.center[everything]).flatten(1).any(1)
+    assert [names[k] for k in differs.nonzero().flatten()] == ["day/cat/pic_001.png", "night/dog/pic_003.png"]
+
+
+def test_only_images_that_are_not_square_take_a_second_row(pets: Path, tmp_path: Path) -> None:
+    """PACS and Digits-DG pay nothing for the test view."""
+    opened(pets, tmp_path / "cache")
+    (pixels,) = (tmp_path / "cache").glob("*.uint8")
+    assert pixels.stat().st_size == 16 * 3 * 16 * 16
+    stretch(pets, "day/cat/pic_001.png")
+    opened(pets, tmp_path / "other")
+    (pixels,) = (tmp_path / "other").glob("*.uint8")
+    assert pixels.stat().st_size == 17 * 3 * 16 * 16
+
+
+def test_every_image_is_decoded_once_for_both_views(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretch(pets, "day/cat/pic_001.png")
+    decoded: list[bytes] = []
+    monkeypatch.setattr(cache, "decode", lambda content: decoded.append(content) or decode(content))
+    cached, names = opened(pets, tmp_path / "cache")
+    everything = torch.arange(len(names))
+    assert len(cached.squashed[everything]) == len(cached.center[everything]) == len(decoded) == 16
 
 
 def test_positions_follow_the_names_given(pets: Path, tmp_path: Path) -> None:
-    images, _, names = opened(pets, tmp_path / "cache")
-    turned, _ = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
-    assert torch.equal(images[torch.arange(len(names))], turned[torch.arange(len(names)).flip(0)])
+    stretch(pets, "day/cat/pic_001.png", "night/dog/pic_003.png")
+    straight, names = opened(pets, tmp_path / "cache")
+    turned = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
+    everything = torch.arange(len(names))
+    assert torch.equal(straight.squashed[everything], turned.squashed[everything.flip(0)])
+    assert torch.equal(straight.center[everything], turned.center[everything.flip(0)])
 
 
 def test_built_once_and_found_again_when_the_tree_moves(
@@ -85,18 +122,18 @@ def test_built_once_and_found_again_when_the_tree_moves(
 
 
 def test_another_content_or_size_is_another_cache(pets: Path, tmp_path: Path) -> None:
-    before, _, names = opened(pets, tmp_path / "cache")
+    before, names = opened(pets, tmp_path / "cache")
     opened(pets, tmp_path / "cache", size=8)
     picture(pets / names[0], seed=999)
-    after, _, _ = opened(pets, tmp_path / "cache")
-    assert not torch.equal(before[torch.tensor([0])], after[torch.tensor([0])])
-    assert torch.equal(before[torch.tensor([1])], after[torch.tensor([1])])
-    assert len(list((tmp_path / "cache").glob("*.npy"))) == 3
+    after, _ = opened(pets, tmp_path / "cache")
+    assert not torch.equal(before.squashed[torch.tensor([0])], after.squashed[torch.tensor([0])])
+    assert torch.equal(before.squashed[torch.tensor([1])], after.squashed[torch.tensor([1])])
+    assert len(list((tmp_path / "cache").glob("*.uint8"))) == 3
 
 
 def build_in_process(root: Path, folder: Path) -> str:
-    images, _, names = opened(root, folder)
-    return str(images[torch.arange(len(names))].long().sum())
+    cached, names = opened(root, folder)
+    return str(cached.squashed[torch.arange(len(names))].long().sum())
 
 
 def test_two_processes_may_build_it_at_once(pets: Path, tmp_path: Path) -> None:
@@ -111,7 +148,9 @@ def test_a_failed_build_leaves_nothing(pets: Path, tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cache, "decode", full)
-    with pytest.raises(UserError, match=r"cannot be kept there \(No space left on device\).*--cache none"):
+    with pytest.raises(
+        UserError, match=r"cannot keep the cache of 16 images there \(No space left on device\).*--cache none"
+    ):
         opened(pets, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images-*"))
 
@@ -121,13 +160,14 @@ def test_a_broken_image_is_named_or_left_out(make: Make, pets: Path, kind: str) 
     (pets / "day" / "cat" / "pic_001.png").write_bytes(b"")
     values = {"dataset": "folder", "data_dir": pets, "target_domain": "night", "batch_size": 1, "cache": kind}
     data = load_data(make(**values, on_bad_image="skip"))
-    assert len(data.items) == len(data.store) == 15
+    assert len(data.items) == len(data.store) == len(data.test_store) == 15
     assert data.split_json()["left_out"] == {"day/cat/pic_001.png": "the file is empty"}
     assert data.store[torch.arange(15)].float().std(dim=(1, 2, 3)).min() > 0
+    assert data.notes() == ["corrupt images that are left out: 1"]
     if kind == "memmap":
-        with pytest.raises(UserError, match=r"day/cat/pic_001.png: not a whole image \(the file is empty\)"):
+        with pytest.raises(UserError, match=r"day/cat/pic_001.png: corrupt or truncated image \(the file is empty\)"):
             load_data(make(**values))
     else:
         lazily = load_data(make(**values)).store
-        with pytest.raises(UserError, match=r"day/cat/pic_001.png: not a whole image"):
+        with pytest.raises(UserError, match=r"day/cat/pic_001.png: corrupt or truncated image"):
             lazily[torch.arange(16)]

@@ -1,10 +1,10 @@
-"""``data prepare``: the Hub's parquet becomes a tree, whole or not at all; the rest is said step by step."""
+"""``ssdg data prepare``: parquet files become a complete tree or none; for other datasets it lists what to do."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ import pytest
 from PIL import Image
 
 from semilearn_ext.data import hub
-from semilearn_ext.data.catalog import Pacs
+from semilearn_ext.data.benchmarks.pacs import PACS
 from semilearn_ext.errors import UserError
 
 CLASSES = ["dog", "elephant", "giraffe", "guitar", "horse", "house", "person"]
 
 
-class SmallPacs(Pacs):
-    counts: Mapping[str, int] = dict.fromkeys(Pacs.names, 7)
+SMALL_PACS = replace(PACS, counts=dict.fromkeys(PACS.domains, 7))
 
 
 def image_bytes(seed: int) -> bytes:
@@ -36,7 +35,7 @@ def write_parquet(path: Path, paths: list[str | None] | None = None, leave_out: 
     """A file with the Hub's schema: image {bytes, path}, domain, label, and class names in the metadata."""
     rows: list[dict[str, Any]] = [
         {"image": {"bytes": image_bytes(7 * d + c), "path": f"pic_{c}.jpg"}, "domain": domain, "label": c}
-        for d, domain in enumerate(Pacs.names)
+        for d, domain in enumerate(PACS.domains)
         for c in range(7)
     ][leave_out:]
     for row, name in zip(rows, paths or [], strict=False):
@@ -50,56 +49,55 @@ def write_parquet(path: Path, paths: list[str | None] | None = None, leave_out: 
 
 
 def test_parquet_becomes_a_tree_that_is_recognised(tmp_path: Path) -> None:
-    said = hub.unpack(SmallPacs(), [write_parquet(tmp_path / "train.parquet")], tmp_path / "data")
-    assert "28 images" in said
-    tree = SmallPacs().tree(tmp_path / "data")
+    message = hub.unpack(SMALL_PACS, [write_parquet(tmp_path / "train.parquet")], tmp_path / "data" / "pacs")
+    assert "28 images" in message
+    tree = SMALL_PACS.tree(tmp_path / "data")
     assert len(tree.items) == 28
     assert list(tree.classes) == CLASSES
-    one = tree.path(tree.items[0])
-    assert one.read_bytes() == image_bytes(0)
+    assert tree.path(tree.items[0]).read_bytes() == image_bytes(0)
     assert hub.prepare("pacs", tmp_path / "data").startswith("pacs is already there")
 
 
 def test_half_a_tree_is_never_left_in_place(tmp_path: Path) -> None:
     short = write_parquet(tmp_path / "short.parquet", leave_out=3)
     with pytest.raises(UserError, match=r"expected .*'art_painting': 7.* got .*'art_painting': 4"):
-        hub.unpack(SmallPacs(), [short], tmp_path / "data")
+        hub.unpack(SMALL_PACS, [short], tmp_path / "data" / "pacs")
     assert not (tmp_path / "data" / "pacs").exists()
-    whole = write_parquet(tmp_path / "whole.parquet")
+    complete = write_parquet(tmp_path / "complete.parquet")
     with pytest.raises(UserError, match="no pacs in"):
-        SmallPacs().tree(tmp_path / "data")
-    hub.unpack(SmallPacs(), [whole], tmp_path / "fresh")
-    assert len(SmallPacs().tree(tmp_path / "fresh").items) == 28
+        SMALL_PACS.tree(tmp_path / "data")
+    hub.unpack(SMALL_PACS, [complete], tmp_path / "fresh" / "pacs")
+    assert len(SMALL_PACS.tree(tmp_path / "fresh").items) == 28
 
 
 def test_file_names_cannot_lead_elsewhere(tmp_path: Path) -> None:
     evil: list[str | None] = ["../../../evil.jpg", "/etc/passwd.jpg", "..", None, "a\\..\\b.jpg"]
     parquet = write_parquet(tmp_path / "evil.parquet", paths=evil)
-    hub.unpack(SmallPacs(), [parquet], tmp_path / "data")
+    hub.unpack(SMALL_PACS, [parquet], tmp_path / "data" / "pacs")
     outside = [p for p in tmp_path.rglob("*.jpg") if not p.is_relative_to(tmp_path / "data" / "pacs")]
     assert outside == []
-    assert len(SmallPacs().tree(tmp_path / "data").items) == 28
+    assert len(SMALL_PACS.tree(tmp_path / "data").items) == 28
 
 
 def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "data" / "pacs").mkdir(parents=True)
     with pytest.raises(UserError, match="move it away first"):
-        hub.unpack(SmallPacs(), [write_parquet(tmp_path / "train.parquet")], tmp_path / "data")
+        hub.unpack(SMALL_PACS, [write_parquet(tmp_path / "train.parquet")], tmp_path / "data" / "pacs")
 
 
 def test_a_wrong_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "wrong.parquet").write_bytes(b"not parquet")
     with pytest.raises(UserError, match="not a parquet file with image, domain and label"):
-        hub.unpack(SmallPacs(), [tmp_path / "wrong.parquet"], tmp_path / "data")
+        hub.unpack(SMALL_PACS, [tmp_path / "wrong.parquet"], tmp_path / "data" / "pacs")
 
 
 @pytest.mark.parametrize("name", ["digits_dg", "mini_domainnet"])
 def test_the_others_are_explained(name: str, tmp_path: Path) -> None:
-    said = hub.prepare(name, tmp_path)
-    assert "by hand" in said
-    assert f"data check {name} --root {tmp_path}" in said
+    message = hub.prepare(name, tmp_path)
+    assert "by hand" in message
+    assert f"data check {name} --root {tmp_path}" in message
 
 
 def test_an_unknown_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'pasc' cannot be fetched .*did you mean 'pacs'"):
+    with pytest.raises(UserError, match=r"'pasc' is not a known dataset; did you mean 'pacs'"):
         hub.prepare("pasc", tmp_path)

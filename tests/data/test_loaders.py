@@ -1,4 +1,4 @@
-"""Batches as USB takes them: reproducible, resumable, with domains riding along."""
+"""Batches in USB's form: reproducible, resumable, with domains."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from semilearn_ext.data.experiment import load_data
 from semilearn_ext.data.loaders import EpochLoader, PlainImages, batch_makers
-from semilearn_ext.data.ssdg import load_data
 from semilearn_ext.settings import Settings
 
 Tiny = Callable[..., Settings]
 FIXMATCH = ["x_lb", "y_lb", "x_ulb_w", "x_ulb_s"]
 
 
-def loaders(settings: Settings, names: list[str] = FIXMATCH, rank: int = 0, world: int = 1) -> dict[str, EpochLoader]:
-    data = load_data(settings, world)
-    makers = batch_makers(data, names, rank=rank, world=world)
+def loaders(settings: Settings, names: list[str] = FIXMATCH) -> dict[str, EpochLoader]:
+    data = load_data(settings)
+    makers = batch_makers(data, names)
     return {
         name: EpochLoader(maker, data.total_steps, settings.num_workers, pin_memory=False)
         for name, maker in makers.items()
     }
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
 def test_labels_domains_and_numbers_belong_to_the_images(tiny: Tiny) -> None:
@@ -44,7 +44,7 @@ def test_labels_domains_and_numbers_belong_to_the_images(tiny: Tiny) -> None:
 def test_batches_do_not_depend_on_the_number_of_workers(tiny: Tiny, stream: str) -> None:
     alone, helped = (list(loaders(tiny(num_workers=workers))[stream]) for workers in (0, 2))
     assert len(alone) == len(helped) == 4
-    assert all(same(one, other) for one, other in zip(alone, helped, strict=True))
+    assert all(same(batch, other) for batch, other in zip(alone, helped, strict=True))
 
 
 def test_a_loader_goes_on_from_any_position(tiny: Tiny) -> None:
@@ -55,15 +55,15 @@ def test_a_loader_goes_on_from_any_position(tiny: Tiny) -> None:
     second = list(whole)
     resumed = loaders(settings)["train_ulb"]
     resumed.seek(len(first) - 2)
-    assert all(same(one, other) for one, other in zip(resumed, first[-2:], strict=True))
+    assert all(same(batch, other) for batch, other in zip(resumed, first[-2:], strict=True))
     resumed.seek(len(first))
     assert same(next(iter(resumed)), second[0])
     assert not same(first[0], second[0])
 
 
 def test_seeds_see_other_orders_and_views(tiny: Tiny) -> None:
-    one, other = (next(iter(loaders(tiny(seed=seed))["train_ulb"])) for seed in (1, 2))
-    assert not torch.equal(one["idx_ulb"], other["idx_ulb"])
+    first, second = (next(iter(loaders(tiny(seed=seed))["train_ulb"])) for seed in (1, 2))
+    assert not torch.equal(first["idx_ulb"], second["idx_ulb"])
 
 
 def test_labelled_and_unlabelled_images_are_distinct(tiny: Tiny) -> None:
@@ -82,7 +82,7 @@ def test_rotations_turn_the_strong_view(tiny: Tiny) -> None:
 
 def test_plain_images_are_shared_between_processes(tiny: Tiny) -> None:
     data = load_data(tiny())
-    images = PlainImages(data, data.split.target, 100)
+    images = PlainImages(data, data.split.target, 100, view="test")
     seen = torch.zeros(len(images))
     for rank in range(2):
         for part, x in images.share(rank, 2):

@@ -1,4 +1,4 @@
-"""Batches: the same number from every domain, no image twice in a pass, any step at any time."""
+"""Batches have the same number of images from every domain, without repeats in a pass, for any step in any order."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from semilearn_ext.data.samplers import DomainBatches, iterations_per_epoch
 DOMAINS = [np.arange(0, 40), np.arange(100, 150), np.arange(200, 210)]
 
 
-def batches(seed: int = 1, stream: int = 0, rank: int = 0, world: int = 1) -> DomainBatches:
-    return DomainBatches(DOMAINS, 4, 10, seed=seed, stream=stream, rank=rank, world=world)
+def batches(seed: int = 1, stream: int = 0, rank: int = 0, world_size: int = 1) -> DomainBatches:
+    return DomainBatches(DOMAINS, 4, 10, seed=seed, stream=stream, rank=rank, world_size=world_size)
 
 
 def epoch(sampler: DomainBatches, number: int) -> np.ndarray:
@@ -49,5 +49,5 @@ def test_any_step_can_be_asked_for_directly() -> None:
 
 def test_two_processes_share_the_batch_of_one() -> None:
     for step in range(10):
-        shares = np.concatenate([batches(rank=rank, world=2).batch(0, step) for rank in range(2)])
+        shares = np.concatenate([batches(rank=rank, world_size=2).batch(0, step) for rank in range(2)])
         assert sorted(shares) == sorted(batches().batch(0, step))

@@ -1,4 +1,4 @@
-"""Splits depend on names and seed alone, nest, and never show a source image to the target or back."""
+"""Splits depend only on names and the seed, are nested, and keep source and target images apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semilearn_ext.data.splits import Item, Split, leave_one_out
+from semilearn_ext.data.splits import Item, Split, check_labels, leave_one_out
 from semilearn_ext.errors import UserError
 
 DOMAINS, CLASSES = ("a", "b", "c", "d"), ("cat", "dog", "owl")
@@ -45,14 +45,13 @@ def names(listing: list[Item], positions: list[int]) -> set[str]:
 def test_listing_order_does_not_matter(shuffler: random.Random, seed: int, labels: int, target: str) -> None:
     plain, shuffled = items(), items()
     shuffler.shuffle(shuffled)
-    one, other = split(plain, target, labels, seed), split(shuffled, target, labels, seed)
-    for left, right in zip(one, other, strict=True):
-        assert names(plain, left) == names(shuffled, right)
+    for part, other in zip(split(plain, target, labels, seed), split(shuffled, target, labels, seed), strict=True):
+        assert names(plain, part) == names(shuffled, other)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 50), st.sampled_from(DOMAINS))
-def test_parts_are_disjoint_and_whole(seed: int, target: str) -> None:
+def test_parts_are_disjoint_and_complete(seed: int, target: str) -> None:
     listing = items()
     parts = split(listing, target, 3, seed)
     together = [p for part in parts for p in part]
@@ -82,9 +81,9 @@ def test_the_domain_left_out_does_not_change_the_others() -> None:
 
 def test_seeds_label_other_images_but_validate_on_the_same() -> None:
     listing = items()
-    one, two = split(listing, seed=1), split(listing, seed=2)
-    assert names(listing, one.labelled) != names(listing, two.labelled)
-    assert names(listing, one.source_val) == names(listing, two.source_val)
+    first, second = split(listing, seed=1), split(listing, seed=2)
+    assert names(listing, first.labelled) != names(listing, second.labelled)
+    assert names(listing, first.source_val) == names(listing, second.source_val)
 
 
 def test_published_split_stays_what_it_is() -> None:
@@ -98,5 +97,32 @@ FIRST_OF_SEED_1 = ["a/cat/006.png", "a/dog/000.png", "a/owl/001.png"]
 
 
 def test_more_labels_than_images() -> None:
-    with pytest.raises(UserError, match=r"50 labels asked for, but class 'cat' of domain 'a' has 10 training images"):
-        split(items(12), labels=50)
+    listing = items(12)
+    parts = split(listing, labels=50)
+    assert parts.unlabelled == []
+    check = {"sources": ("a", "b", "c"), "classes": CLASSES, "labels_per_class": 50, "where": "labels_per_class"}
+    with pytest.raises(
+        UserError,
+        match=r"50 labels per class asked for, but a/cat has only 10 training images and 8 more classes .*"
+        r"--few_labels take_all",
+    ):
+        check_labels(parts, listing, few_labels="error", **check)
+    short = check_labels(parts, listing, few_labels="take_all", **check)
+    assert short == {f"{domain}/{name}": 10 for domain in "abc" for name in CLASSES}
+
+
+@pytest.mark.parametrize("few_labels", ["error", "take_all"])
+def test_a_class_is_short_of_labels_only_when_it_is_short_of_images(few_labels: str) -> None:
+    listing = items(12)
+    parts = split(listing, labels=3)
+    for asked in (2, 4):
+        with pytest.raises(UserError, match=f"{asked} labels per class asked for, but class 'cat' of domain 'a' has 3"):
+            check_labels(
+                parts,
+                listing,
+                sources=("a", "b", "c"),
+                classes=CLASSES,
+                labels_per_class=asked,
+                few_labels=few_labels,
+                where="file",
+            )

@@ -33,7 +33,7 @@ def test_the_device_is_chosen_by_itself() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UserError, match=r"there is no cuda device here; usable: .*cpu"):
+    with pytest.raises(UserError, match=r"no cuda device is available; usable: .*cpu"):
         choose_device(settings_from(device="cuda"))
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from semilearn_ext.engine.optim import build_optimizer, build_scheduler, parameter_groups, rate_factor
-from semilearn_ext.nets import net_builder
-from semilearn_ext.settings import settings_from
+from semilearn_ext import training
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.optim import build_optimizer, parameter_groups, rate_factor
+from semilearn_ext.nets.build import net_builder
+from semilearn_ext.settings import Settings, settings_from
 
+Tiny = Callable[..., Settings]
 PAPER = {"lr": 0.003, "lr_classifier": 0.01, "lr_plugin": 0.0005, "weight_decay": 5e-4, "momentum": 0.9}
 
 
-def with_plugin() -> nn.Module:
-    net = net_builder(settings_from(net="resnet18"))(num_classes=7)
-    net.plugins = nn.ModuleDict({"projector": nn.Linear(512, 512)})
-    return net
+def network() -> nn.Module:
+    return net_builder(settings_from(net="resnet18"))(num_classes=7)
 
 
-def test_three_groups_with_the_papers_rates() -> None:
-    net = with_plugin()
-    groups = {group["name"]: group for group in parameter_groups(net, settings_from(net="resnet18", **PAPER))}
+def test_three_groups_with_the_papers_rates(tiny: Tiny) -> None:
+    algorithm = training.build(make_context(tiny(algorithm="fixmatch_upcsc", **PAPER)))
+    net: Any = algorithm.model
+    groups = {group["name"]: group for group in algorithm.optimizer.param_groups}
     assert {name: group["lr"] for name, group in groups.items()} == {
         "backbone": 0.003,
         "classifier": 0.01,
@@ -35,14 +39,14 @@ def test_three_groups_with_the_papers_rates() -> None:
 
 
 def test_usbs_habit_of_sparing_norms_and_biases_is_an_option() -> None:
-    groups = parameter_groups(with_plugin(), settings_from(net="resnet18", decay_norm_bias=False, **PAPER))
+    groups = parameter_groups(network(), settings_from(net="resnet18", decay_norm_bias=False, **PAPER))
     spared = [p for group in groups if group["weight_decay"] == 0 for p in group["params"]]
     assert spared
     assert all(p.ndim == 1 for p in spared)
 
 
 def test_sgd_without_nesterov() -> None:
-    optimizer = build_optimizer(with_plugin(), settings_from(**PAPER))
+    optimizer = build_optimizer(network(), settings_from(**PAPER))
     assert isinstance(optimizer, torch.optim.SGD)
     assert optimizer.defaults["momentum"] == 0.9
     assert optimizer.defaults["nesterov"] is False
@@ -68,12 +72,12 @@ def test_usbs_cosine() -> None:
     assert factor(50) == pytest.approx(math.cos(7 / 16 * math.pi * 0.5))
 
 
-def test_the_scheduler_scales_every_group() -> None:
-    settings = settings_from(lr_step="iteration", **PAPER)
-    optimizer = build_optimizer(with_plugin(), settings)
-    scheduler = build_scheduler(optimizer, settings, 10, 100)
+def test_the_scheduler_scales_every_group(tiny: Tiny) -> None:
+    algorithm = training.build(
+        make_context(tiny(algorithm="fixmatch_upcsc", num_train_iter=100, lr_step="iteration", **PAPER))
+    )
     for _ in range(50):
-        optimizer.step()
-        scheduler.step()
-    rates = {group["name"]: group["lr"] for group in optimizer.param_groups}
+        algorithm.optimizer.step()
+        algorithm.scheduler.step()
+    rates = {group["name"]: group["lr"] for group in algorithm.optimizer.param_groups}
     assert rates == pytest.approx({"backbone": 0.0015, "classifier": 0.005, "plugin": 0.00025})

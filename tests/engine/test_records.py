@@ -11,8 +11,8 @@ import torch
 
 from semilearn_ext import training
 from semilearn_ext.engine import evaluation
-from semilearn_ext.engine.confidence import would_keep
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.plugins.confidence import confidence_mask
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
 
@@ -58,7 +58,7 @@ def test_asking_what_would_be_kept_changes_nothing(name: str, tiny: Tiny) -> Non
     algorithm.train()
     before = algorithm.state(4)
     logits = torch.randn(len(algorithm.context.data.split.unlabelled), 10) * 5
-    weight = would_keep(algorithm, logits, torch.randn(50, 10) * 5)
+    weight = confidence_mask(algorithm, logits, torch.randn(50, 10) * 5)
     assert weight is not None
     assert weight.shape == (len(logits),)
     assert 0 <= weight.min() <= weight.max() <= 1
@@ -86,8 +86,9 @@ def test_nothing_is_measured_between_evaluations(tiny: Tiny, monkeypatch: pytest
     calls = []
     original = evaluation.predict
     monkeypatch.setattr(evaluation, "predict", lambda *arguments: calls.append(1) or original(*arguments))
-    build(tiny(num_train_iter=6, num_eval_iter=6)).train()
-    assert len(calls) == 4  # source validation, target, unlabelled, labelled; once
+    build(tiny(num_train_iter=6, num_eval_iter=6, average="both")).train()
+    # Source validation, target, unlabelled, labelled; then source validation and target for each average; once.
+    assert len(calls) == 4 + 2 * 2
 
 
 def test_averaged_weights_are_tested_only_when_asked_for(tiny: Tiny) -> None:

@@ -93,7 +93,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train: Train, tmp_path: Path) -> Non
     assert process.returncode == 130
     saved = steps_done(folder)
     assert f"stopped after iteration {saved} of 5000" in errors
-    assert "the same command goes on" in errors
+    assert "re-run the same command to resume" in errors
     assert "Traceback" not in errors
 
 
@@ -128,10 +128,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(
     if damage == "flipped":
         content[len(content) // 2] ^= 0xFF
     newest.write_bytes({"truncated": content[:-500], "flipped": content, "empty": b""}[damage])
-    with pytest.warns(UserWarning, match=r"00000006.pt: damaged checkpoint .* using the one before it"):
+    with pytest.warns(UserWarning, match=r"00000006.pt: damaged checkpoint .* using the previous one"):
         outcome = training.run(settings)
     assert outcome.result["iterations"] == 8
-    assert "going on after iteration 4" in (folder / "log.txt").read_text()
+    assert "resuming after iteration 4" in (folder / "log.txt").read_text()
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Run by test_processes.py: one FixMatch step; writes the batch, and the gradient the optimizer would see."""
+"""Run by test_processes.py: one step; writes the batch, and the gradient the optimizer would see."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 
-from semilearn_ext import training
-from semilearn_ext.engine import processes
+from semilearn_ext import distributed, training
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.settings import read_resolved
 
 
 def main(config: str, out: str, mode: str = "share") -> None:
     settings = read_resolved(Path(config))
-    group = processes.Processes() if mode == "joint" else training.join_processes(settings)
-    algorithm = training.build(make_context(settings, processes=group))
+    group = distributed.ProcessGroup() if mode == "joint" else training.join_processes(settings)
+    algorithm = training.build(make_context(settings, group=group))
+    # In float64, so that batch norm and ReLU do not blow rounding errors up.
+    algorithm.model.double()
     gradient: dict[str, torch.Tensor] = {}
 
     def keep(*_: Any) -> None:
@@ -25,12 +26,12 @@ def main(config: str, out: str, mode: str = "share") -> None:
 
     algorithm.optimizer.register_step_pre_hook(keep)
     batch = joint_batch(Path(out)) if mode == "joint" else own_batch(algorithm)
-    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**algorithm.process_batch(**batch))
+    algorithm.step(**{name: value.double() if value.is_floating_point() else value for name, value in batch.items()})
     algorithm.call_hook("after_train_step", "ParamUpdateHook")
     name = "joint" if mode == "joint" else f"rank{group.rank}"
     content = {"batch": batch, "gradient": gradient, "unsup_loss": algorithm.log_dict["train/unsup_loss"]}
     torch.save(content, Path(out) / f"{name}.pt")
-    processes.leave()
+    distributed.destroy()
 
 
 def own_batch(algorithm: Any) -> dict[str, torch.Tensor]:

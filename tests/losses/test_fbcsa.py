@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,10 @@ import torch
 from torch import Tensor
 
 from semilearn_ext.losses import fbcsa_loss
-from tests.conftest import SHARED
 
-FIXTURE = SHARED / "fixtures" / "rivals" / "fbcsa.npz"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "rivals" / "fbcsa.npz"
 
 
-@pytest.mark.skipif(not FIXTURE.exists(), reason="needs the fixtures in ../shared")
 def test_it_equals_the_released_code() -> None:
     given = {name: torch.from_numpy(value) for name, value in np.load(FIXTURE).items()}
     domains, images, _ = given["feat"].shape

@@ -19,10 +19,11 @@ from torch.utils._pytree import tree_leaves
 from semilearn_ext.losses import upcsc_loss
 from semilearn_ext.losses.upcsc import FORMS, REFERENCE_FLOOR, SURROGATES
 
-FIXTURES = Path(__file__).parents[2].parent / "shared" / "fixtures" / "upcsc"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "upcsc"
 CASES = ("all_confident", "none_confident", "office_like", "one_sample", "pacs_like", "style_three_views")
 OPTIONS: dict[str, Any] = {
-    "form": st.sampled_from(FORMS),
+    "loss_form": st.sampled_from(FORMS),
+    "temperature": st.sampled_from((1.0, 0.5, 0.2, 1 / 12)),
     "surrogate": st.sampled_from(SURROGATES),
     "unconfident_negatives": st.booleans(),
 }
@@ -60,7 +61,14 @@ def assert_all_finite(batch: Batch, **options: Any) -> None:
 
 
 def oracle(
-    z: Tensor, w: Tensor, prob: Tensor, confident: Tensor, form: str, surrogate: str, unconfident_negatives: bool
+    z: Tensor,
+    w: Tensor,
+    prob: Tensor,
+    confident: Tensor,
+    loss_form: str,
+    surrogate: str,
+    unconfident_negatives: bool,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor, int]:
     """UPC, SC and the number of negatives used."""
     n_views, n_classes = prob.shape
@@ -71,11 +79,11 @@ def oracle(
     def contrast(i: int, positive: Tensor, negatives: list[int]) -> Tensor:
         nonlocal used
         similarities = [torch.dot(z[i], z[j]) for j in negatives]
-        if form == "reference":
+        if loss_form == "reference":
             similarities = [s for s in similarities if float(s.detach()) >= REFERENCE_FLOOR]
         used += len(similarities)
-        p = torch.dot(z[i], positive).exp()
-        return -torch.log(p / (p + sum(s.exp() for s in similarities)))
+        p = (torch.dot(z[i], positive) / temperature).exp()
+        return -torch.log(p / (p + sum((s / temperature).exp() for s in similarities)))
 
     def is_upc_negative(i: int, j: int) -> bool:
         if confident[j]:
@@ -103,14 +111,14 @@ def oracle(
         else:
             sc.append(contrast(i, surrogate_class(i), [j for j in others if is_sc_negative(i, j)]))
     zero = 0 * (z.sum() + w.sum())
-    n_upc, n_sc = (len(upc), len(sc)) if form == "paper" else (n_views, n_views)
+    n_upc, n_sc = (len(upc), len(sc)) if loss_form == "paper" else (n_views, n_views)
     return zero + sum(upc) / max(1, n_upc), zero + sum(sc) / max(1, n_sc), used
 
 
 def assert_equals_oracle(batch: Batch, **options: Any) -> None:
     z, w, _, confident = batch
     off_floor = (z @ z.T - REFERENCE_FLOOR).abs() > 1e-9
-    assume(options["form"] == "paper" or bool(off_floor.all()))
+    assume(options["loss_form"] == "paper" or bool(off_floor.all()))
     out = upcsc_loss(*batch, **options)
     upc, sc, used = oracle(*batch, **options)
     for fast, slow in ((out.upc, upc), (out.sc, sc)):
@@ -155,15 +163,13 @@ def test_equals_loops_over_pairs_with_ties(
 @pytest.mark.parametrize("case", CASES)
 def test_stored_case(case: str) -> None:
     path = FIXTURES / f"{case}.npz"
-    if not path.exists():
-        pytest.skip(f"the stored UPC / SC cases are not beside this checkout (no {path.name} in shared/fixtures/upcsc)")
     with np.load(path) as arrays:
         stored = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     feat, proxy = stored["feat"].requires_grad_(), stored["proxy"].requires_grad_()
     z = F.normalize(feat @ stored["fp_weight"].T + stored["fp_bias"])
     w = F.normalize(proxy @ stored["cp_weight"].T)
     paper = upcsc_loss(z, w, stored["prob"], stored["conf"])
-    reference = upcsc_loss(z, w, stored["prob"], stored["conf"], form="reference")
+    reference = upcsc_loss(z, w, stored["prob"], stored["conf"], loss_form="reference")
     for name, loss in (("upc", paper.upc), ("sc", paper.sc), ("reference", reference.upc + reference.sc)):
         torch.testing.assert_close(loss, stored[f"loss_{name}"], rtol=0, atol=1e-10)
         grad_feat, grad_proxy = gradients(loss, feat, proxy)
@@ -176,7 +182,7 @@ def test_stored_case(case: str) -> None:
 every_option = pytest.mark.parametrize(
     "options",
     [
-        {"form": form, "surrogate": surrogate, "unconfident_negatives": unconfident_negatives}
+        {"loss_form": form, "surrogate": surrogate, "unconfident_negatives": unconfident_negatives}
         for form in FORMS
         for surrogate in SURROGATES
         for unconfident_negatives in (True, False)
@@ -280,10 +286,10 @@ def test_opposite_views_still_get_a_gradient() -> None:
 def test_finite_for_rows_that_are_no_unit_rows(scale: float, form: str) -> None:
     z, w, prob, confident = make_batch(dtype=torch.float32)
     scaled = (z * scale).detach().requires_grad_()
-    assert_all_finite((scaled, w, prob, confident), form=form)
-    assert_all_finite((scaled, w, torch.eye(5).repeat(3, 1)[:12], confident), form=form)
-    assert_all_finite((scaled, w, torch.zeros(12, 5), confident), form=form)
-    assert_all_finite((scaled, w, torch.full((12, 5), math.nan), confident), form=form)
+    assert_all_finite((scaled, w, prob, confident), loss_form=form)
+    assert_all_finite((scaled, w, torch.eye(5).repeat(3, 1)[:12], confident), loss_form=form)
+    assert_all_finite((scaled, w, torch.zeros(12, 5), confident), loss_form=form)
+    assert_all_finite((scaled, w, torch.full((12, 5), math.nan), confident), loss_form=form)
 
 
 def test_no_gradient_flows_into_confidences_and_diagnostics() -> None:
@@ -301,7 +307,7 @@ def test_no_gradient_flows_into_confidences_and_diagnostics() -> None:
 def test_reference_is_one_mean_over_all_views() -> None:
     z, w, prob, confident = make_batch()
     near = F.normalize(z.abs().detach()).requires_grad_()  # all similarities above the floor: nothing is dropped
-    paper, reference = (upcsc_loss(near, w, prob, confident, form=form) for form in FORMS)
+    paper, reference = (upcsc_loss(near, w, prob, confident, loss_form=form) for form in FORMS)
     share = confident.double().mean()
     torch.testing.assert_close(reference.upc, share * paper.upc)
     torch.testing.assert_close(reference.sc, (1 - share) * paper.sc)
@@ -314,7 +320,7 @@ def test_first_and_second_derivatives() -> None:
         def losses(
             z: Tensor, w: Tensor, prob: Tensor = prob, confident: Tensor = confident, form: str = form
         ) -> tuple[Tensor, Tensor]:
-            out = upcsc_loss(z, w, prob, confident, form=form)
+            out = upcsc_loss(z, w, prob, confident, loss_form=form)
             return out.upc, out.sc
 
         assert torch.autograd.gradcheck(losses, (z, w))
@@ -329,10 +335,10 @@ def test_first_and_second_derivatives() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_autocast_changes_nothing(dtype: torch.dtype, form: str) -> None:
     batch = make_batch(dtype=dtype)
-    outside = upcsc_loss(*batch, form=form)
+    outside = upcsc_loss(*batch, loss_form=form)
     expected = gradients(outside.upc + outside.sc, *batch[:2])
     with torch.autocast("cpu", torch.bfloat16):
-        inside = upcsc_loss(*batch, form=form)
+        inside = upcsc_loss(*batch, loss_form=form)
     assert inside.upc.dtype == inside.sc.dtype == dtype
     assert all(torch.equal(a, b) for a, b in zip(inside, outside, strict=True))
     for a, b in zip(gradients(inside.upc + inside.sc, *batch[:2]), expected, strict=True):
@@ -383,9 +389,12 @@ def test_no_large_tensor_and_no_wait_for_the_device(options: dict[str, Any]) -> 
 def test_messages() -> None:
     z, w, prob, confident = make_batch()
     with pytest.raises(ValueError, match="did you mean 'reference'"):
-        upcsc_loss(z, w, prob, confident, form="refernce")
+        upcsc_loss(z, w, prob, confident, loss_form="refernce")
     with pytest.raises(ValueError, match="surrogate is 'top2', not one of weighted, average, top1; did you mean"):
         upcsc_loss(z, w, prob, confident, surrogate="top2")
+    for temperature in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="temperature has to be a positive number"):
+            upcsc_loss(z, w, prob, confident, temperature=temperature)
     with pytest.raises(ValueError, match=r"z has to be \(V, D\) and w \(C, D\): z \(12, 8\), w \(5, 7\)"):
         upcsc_loss(z, w[:, :7], prob, confident)
     with pytest.raises(ValueError, match=r"prob has to be \(V, C\)"):
@@ -396,3 +405,9 @@ def test_messages() -> None:
         upcsc_loss(z, w, prob, confident.float())
     with pytest.raises(ValueError, match="there has to be a view"):
         upcsc_loss(z[:0], w, prob[:0], confident[:0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_finite_at_a_low_temperature(form: str) -> None:
+    z, w, prob, confident = make_batch()
+    assert_all_finite((z, w, prob, confident), loss_form=form, temperature=0.01)

@@ -64,7 +64,6 @@ def test_pictures_keep_their_size(size: int, adain_dir: Path) -> None:
     result = transfer.decode(encoded, encoded.flip(0), 0.5, size)
     assert result.shape == (2, 3, size, size)
     assert not result.requires_grad
-    assert 0 <= float(result.min()) <= float(result.max()) <= 1
 
 
 def test_the_whole_published_encoder_is_accepted(tmp_path: Path, adain_dir: Path) -> None:

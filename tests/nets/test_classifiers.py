@@ -12,36 +12,38 @@ from torch.nn.functional import linear
 
 from semilearn_ext.nets.classifier_net import find_classifier, replace_classifier
 from semilearn_ext.nets.cnn import cnn
+from semilearn_ext.nets.heads import Passes
 from semilearn_ext.nets.modulated_classifier import ModulatedClassifier
 from semilearn_ext.nets.stochastic_classifier import StochasticClassifier
-from tests.conftest import SHARED
 
-RIVALS = SHARED / "fixtures" / "rivals"
-needs_fixtures = pytest.mark.skipif(not RIVALS.exists(), reason="needs the fixtures in ../shared")
+RIVALS = Path(__file__).parents[1] / "fixtures" / "rivals"
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value) for name, value in np.load(path).items()}
 
 
+def silent(given: dict[str, torch.Tensor]) -> Passes:
+    return Passes.single(len(given["feat"]), torch.device("cpu"), sample=False)
+
+
 def fed_noise(monkeypatch: pytest.MonkeyPatch, noise: torch.Tensor) -> None:
     """Whatever asks for normal noise gets this."""
-    monkeypatch.setattr(torch, "randn_like", lambda like: noise.view_as(like))
     monkeypatch.setattr(torch, "randn", lambda *shape, **_: noise.view(*shape))
 
 
-@needs_fixtures
 def test_the_stochastic_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
     given = read(RIVALS / "stochastic_classifier.npz")
     classifier = StochasticClassifier(24, 7).double()
     classifier.mu.data, classifier.sigma.data = given["mu"], given["sigma"]
     fed_noise(monkeypatch, given["noise"])
     torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
-    torch.testing.assert_close(classifier.pseudo(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        classifier.classify(given["feat"], silent(given)), given["logits_test"], rtol=0, atol=1e-10
+    )
     torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
 
 
-@needs_fixtures
 def test_the_modulated_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
     given = read(RIVALS / "dgwm.npz")
     classifier = ModulatedClassifier(32, 7).double()
@@ -52,7 +54,9 @@ def test_the_modulated_classifier_equals_the_released_code(monkeypatch: pytest.M
     classifier.weight.data = given["weight"]
     fed_noise(monkeypatch, given["noise"])
     torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
-    torch.testing.assert_close(classifier.pseudo(given["feat"]), given["logits_pseudo_label"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        classifier.classify(given["feat"], silent(given)), given["logits_pseudo_label"], rtol=0, atol=1e-10
+    )
     torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
 
 
@@ -61,26 +65,29 @@ def test_widths_are_the_published_ones_at_512_features() -> None:
     assert shapes == {(7, 512), (256, 512), (128, 256), (64, 128), (256, 128), (512, 256), (512, 512)}
 
 
-def test_a_batch_of_several_domains_is_classified_domain_by_domain() -> None:
-    """What USB's own step needs: the same logits as one call for each domain and view."""
+@pytest.mark.parametrize("kind", [ModulatedClassifier, StochasticClassifier])
+def test_several_passes_in_one_call_equal_one_call_each(kind: type[ModulatedClassifier]) -> None:
+    """Rows in any order; passes with and without noise."""
     torch.manual_seed(0)
-    classifier = ModulatedClassifier(16, 5)
-    feat = torch.randn(6 + 2 * 12, 16)
-    for linear_layer in classifier.generate:
-        if isinstance(linear_layer, nn.Linear) and linear_layer.in_features == 4:
-            linear_layer.weight.data[:, 2:] = 0  # noise has no say, so that calls can be compared
-    classifier.lay_out(labelled=6, unlabelled=12, domains=3)
-    together = classifier(feat)
-    parts = [*feat[:6].chunk(3), *feat[6:18].chunk(3), *feat[18:].chunk(3)]
-    torch.testing.assert_close(together, torch.cat([classifier.pseudo(part) for part in parts]))
+    classifier = kind(16, 5).double()
+    features = torch.randn(30, 16, dtype=torch.float64)
+    index = torch.arange(30) % 3
+    drawn = classifier.draw(2)
+    classifier.draw = lambda count: drawn[:count]  # type: ignore[method-assign]
+    together = classifier.classify(features, Passes(index, (True, False, True)))
+    for number, (sample, noise) in enumerate([(True, drawn[:1]), (False, drawn[:0]), (True, drawn[1:])]):
+        classifier.draw = lambda count, noise=noise: noise  # type: ignore[method-assign]
+        rows = index == number
+        alone = classifier.classify(features[rows], Passes.single(10, torch.device("cpu"), sample))
+        torch.testing.assert_close(together[rows], alone, rtol=0, atol=1e-12)
 
 
-def test_weak_views_get_no_noise_and_the_others_do() -> None:
+def test_passes_without_noise_repeat_and_the_others_do_not() -> None:
     torch.manual_seed(0)
     classifier = ModulatedClassifier(16, 5)
-    classifier.lay_out(labelled=6, unlabelled=6, domains=3)
-    feat = torch.randn(18, 16)
-    one, other = classifier(feat), classifier(feat)
+    passes = Passes.of_sizes([6, 6, 6], [True, False, True], torch.device("cpu"))
+    features = torch.randn(18, 16)
+    one, other = classifier.classify(features, passes), classifier.classify(features, passes)
     assert torch.equal(one[6:12], other[6:12])
     assert (one[:6] != other[:6]).any(dim=1).all()
     assert (one[12:] != other[12:]).any(dim=1).all()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.nets import net_builder
+from semilearn_ext.nets.build import net_builder
 from semilearn_ext.settings import settings_from
 from tests.conftest import SHARED
 
@@ -35,7 +35,9 @@ def test_no_weights_and_no_download_is_an_error_not_random_weights(
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.download_url_to_file", no_network)
-    with pytest.raises(UserError, match=r"no ImageNet weights: .*resnet18-f37072fd.pth is not there.*--pretrain_path"):
+    with pytest.raises(
+        UserError, match=r"no ImageNet weights: .*resnet18-f37072fd.pth does not exist.*--pretrain_path"
+    ):
         net_builder(settings_from(net="resnet18", pretrained=True))
 
 

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 import torch
 from semilearn.core.utils import ALGORITHMS
+from torch.nn.functional import normalize
 
-from semilearn_ext import training
+import semilearn_ext.usb  # noqa: F401
+from semilearn_ext import registry, training
 from semilearn_ext.engine.checkpoint import checkpoint_files, load
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.errors import UserError
 from semilearn_ext.losses import upcsc_loss
+from semilearn_ext.plugins.base import StepOutput, Wants
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
-from semilearn_ext.settings.methods import BASES, NO_PLUGINS
 
 Tiny = Callable[..., Settings]
-HOSTS = sorted(set(BASES) - set(NO_PLUGINS))
+HOSTS = sorted(spec.name for spec in registry.ALGORITHMS if not spec.no_plugins and not spec.unavailable)
 # Some images are confident in the few steps of a test.
 BALANCED: dict[str, dict[str, Any]] = {
     "dash": {"num_wu_iter": 2},
@@ -51,16 +53,24 @@ def half_confident(settings: Settings) -> Any:
     return algorithm
 
 
+def first_batch(algorithm: Any, domains: bool = True) -> dict[str, torch.Tensor]:
+    batch = {**algorithm.loader_dict["train_lb"].dataset[0, 0], **algorithm.loader_dict["train_ulb"].dataset[0, 0]}
+    return {name: value for name, value in batch.items() if domains or not name.startswith("d_")}
+
+
 def one_step(algorithm: Any, domains: bool = True) -> None:
     """A forward pass and the plug-ins, no update."""
     algorithm.it, algorithm.epoch = 0, 0
-    batch = {**algorithm.loader_dict["train_lb"].dataset[0, 0], **algorithm.loader_dict["train_ulb"].dataset[0, 0]}
-    if not domains:
-        batch = {name: value for name, value in batch.items() if not name.startswith("d_")}
-    algorithm.observer.forget()
-    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**algorithm.process_batch(**batch))
-    for name in algorithm.plugins:
-        algorithm.call_hook("after_train_step", f"plugin_{name}")
+    algorithm.step(**first_batch(algorithm, domains))
+
+
+def seen_in_one_step(algorithm: Any, wants: Wants | None = None, domains: bool = True) -> StepOutput:
+    """What a plug-in sees of the first step."""
+    algorithm.it, algorithm.epoch = 0, 0
+    batch = algorithm.process_batch(**first_batch(algorithm, domains))
+    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**batch)
+    output: StepOutput = algorithm.step_output(wants or Wants())
+    return output
 
 
 @pytest.mark.parametrize("base", HOSTS)
@@ -70,16 +80,16 @@ def test_every_base_with_a_threshold_takes_it(base: str, tiny: Tiny) -> None:
     record = algorithm.metrics[-1]
     for name in ("train/upc", "train/sc", "train/confident_share", "train/candidates", "train/negative_share"):
         assert record[name] == record[name], name
-    one_step(algorithm)
-    seen = algorithm.observer.observation(algorithm.out_dict)
+    seen = seen_in_one_step(algorithm)
     images = 12
     assert seen.prob.shape == (images, 10)
     torch.testing.assert_close(seen.prob.sum(1), torch.ones(images), rtol=0, atol=1e-4)
     assert not seen.prob.requires_grad
-    assert seen.confident.shape == (images,)
-    assert {view.shape for view in seen.views} == {(images, 256)}
-    assert len(seen.views) == {"pseudolabel": 1, "comatch": 3, "stylematch": 3}.get(base, 2)
-    assert all(view.requires_grad for view in seen.views)
+    assert seen.mask.shape == (images,)
+    assert {view.features.shape for view in seen.unlabelled} == {(images, 256)}
+    assert {view.logits.shape for view in seen.unlabelled} == {(images, 10)}
+    assert len(seen.unlabelled) == {"pseudolabel": 1, "comatch": 3, "stylematch": 3}.get(base, 2)
+    assert all(view.features.requires_grad and view.logits.requires_grad for view in seen.unlabelled)
     assert seen.labelled.features.shape == (12, 256)
     assert seen.domain is not None
     assert sorted(seen.domain.tolist()) == sorted([0, 1, 2] * 4)
@@ -89,13 +99,12 @@ def test_every_base_with_a_threshold_takes_it(base: str, tiny: Tiny) -> None:
 def test_views_belong_to_their_images(base: str, tiny: Tiny) -> None:
     """Row i of every view, of the confidences and of the labels is image i."""
     algorithm = build(tiny(algorithm=f"{base}_upcsc", batch_size=6, **BALANCED.get(base, {})))
-    one_step(algorithm)
-    seen = algorithm.observer.observation(algorithm.out_dict)
+    seen = seen_in_one_step(algorithm)
     weak = algorithm.loader_dict["train_ulb"].dataset[0, 0]["x_ulb_w"]
     labelled = algorithm.loader_dict["train_lb"].dataset[0, 0]["x_lb"]
     net = getattr(algorithm.model, "backbone", None)
     net = net if hasattr(net, "classifier") else algorithm.model
-    torch.testing.assert_close(seen.views[0], net(weak, only_feat=True), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(seen.unlabelled[0].features, net(weak, only_feat=True), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(seen.labelled.features, net(labelled, only_feat=True), rtol=1e-3, atol=1e-5)
 
 
@@ -106,19 +115,22 @@ def test_the_loss_is_the_bases_plus_the_weighted_parts(plugin: str, parts: list[
     one_step(algorithm)
     logs = algorithm.log_dict
     assert 0 < float(logs["train/confident_share"]) < 1
-    expected = logs["train/total_loss"] + sum(0.5 * float(logs[f"train/{part}"]) for part in parts)
+    expected = logs["train/sup_loss"] + logs["train/unsup_loss"]
+    expected += sum(0.5 * float(logs[f"train/{part}"]) for part in parts)
     assert algorithm.out_dict["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert float(logs["train/total_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert all(logs[f"train/{part}_weight"] == 0.5 for part in parts)
     assert {name for name in ("upc", "sc") if f"train/{name}" in logs} == set(parts)
 
 
 def test_it_is_the_pure_function_on_what_was_seen(tiny: Tiny) -> None:
     algorithm = half_confident(tiny(algorithm="fixmatch_upcsc", batch_size=24, surrogate="average"))
-    one_step(algorithm)
-    seen = algorithm.observer.observation(algorithm.out_dict)
-    module = algorithm.model.plugins["upcsc"]
-    z = torch.nn.functional.normalize(module["feature"](torch.cat(seen.views)), dim=1)
-    w = torch.nn.functional.normalize(module["proxy"](algorithm.model.classifier.weight), dim=1)
-    out = upcsc_loss(z, w, torch.cat([seen.prob] * 2), torch.cat([seen.confident] * 2), surrogate="average")
+    seen = seen_in_one_step(algorithm)
+    algorithm.add_plugin_losses()
+    plugin = algorithm.plugins["upcsc"]
+    z = normalize(plugin.feature_projector(torch.cat([view.features for view in seen.unlabelled])), dim=1)
+    w = normalize(plugin.proxy_projector(algorithm.model.classifier.weight), dim=1)
+    out = upcsc_loss(z, w, torch.cat([seen.prob] * 2), torch.cat([seen.mask] * 2), surrogate="average")
     assert float(algorithm.log_dict["train/upc"]) == pytest.approx(out.upc.item(), rel=1e-5)
     assert float(algorithm.log_dict["train/sc"]) == pytest.approx(out.sc.item(), rel=1e-5)
 
@@ -141,19 +153,19 @@ def test_modules_live_in_the_model_with_a_rate_of_their_own(tiny: Tiny) -> None:
     assert groups["plugin"]["lr"] == 0.0005
     shapes = {name: tuple(p.shape) for name, p in algorithm.model.plugins.named_parameters()}
     assert shapes == {
-        "upcsc.feature.weight": (64, 256),
-        "upcsc.feature.bias": (64,),
-        "upcsc.proxy.weight": (64, 256),
+        "upcsc.feature_projector.weight": (64, 256),
+        "upcsc.feature_projector.bias": (64,),
+        "upcsc.proxy_projector.weight": (64, 256),
     }
     training.run(settings)
     state = load(checkpoint_files(run_path(settings))[-1])
-    assert "plugins.upcsc.proxy.weight" in state["model"]
+    assert "plugins.upcsc.proxy_projector.weight" in state["model"]
 
 
 def test_inference_does_without_them(tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm="fixmatch_upcsc"))
     calls = []
-    algorithm.model.plugins["upcsc"]["feature"].register_forward_hook(lambda *_: calls.append(1))
+    algorithm.plugins["upcsc"].feature_projector.register_forward_hook(lambda *_: calls.append(1))
     algorithm.evaluate()
     assert calls == []
 
@@ -163,8 +175,8 @@ def test_no_domain_labels_are_needed(tiny: Tiny) -> None:
     one_step(algorithm)
     with_domains = algorithm.out_dict["loss"].item()
     one_step(algorithm, domains=False)
-    assert algorithm.observer.observation(algorithm.out_dict).domain is None
     assert algorithm.out_dict["loss"].item() == with_domains
+    assert seen_in_one_step(algorithm, domains=False).domain is None
 
 
 def test_two_plugins_on_one_base(tiny: Tiny) -> None:
@@ -174,13 +186,14 @@ def test_two_plugins_on_one_base(tiny: Tiny) -> None:
     assert {"train/upc", "train/sc"} <= set(algorithm.metrics[-1])
 
 
+@pytest.mark.parametrize("step", ["usb", "reference"])
 @pytest.mark.parametrize(("views", "count"), [("all", 48), ("weak", 24), ("strong", 24)])
-def test_which_views_are_contrasted(views: str, count: int, tiny: Tiny) -> None:
-    algorithm = build(tiny(algorithm="fixmatch_upcsc", batch_size=24, views=views))
+def test_which_views_are_contrasted(views: str, count: int, step: str, tiny: Tiny) -> None:
+    algorithm = build(tiny(algorithm="fixmatch_upcsc", batch_size=24, contrast_views=views, step=step))
     rows = []
-    algorithm.model.plugins["upcsc"]["feature"].register_forward_hook(lambda *call: rows.append(len(call[2])))
+    algorithm.plugins["upcsc"].feature_projector.register_forward_hook(lambda *call: rows.append(len(call[2])))
     one_step(algorithm)
-    assert rows == [count]
+    assert sum(rows) == count
 
 
 def test_the_base_alone_is_not_changed(tiny: Tiny) -> None:
@@ -207,7 +220,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     stop_after(broken, 3)
     training.run(broken)
     one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert all(torch.equal(one[key], other[key]) for key in one if not key.endswith("_extra_state"))
 
 
 def test_the_observation_is_recorded(tiny: Tiny) -> None:
@@ -223,6 +236,7 @@ def test_the_names_are_in_usbs_registry() -> None:
     for base in HOSTS:
         for plugin in ("upc", "sc", "upcsc"):
             assert f"{base}_{plugin}" in ALGORITHMS
+            assert f"ssdg_{base}_{plugin}" in ALGORITHMS
 
 
 @pytest.mark.parametrize(
@@ -241,29 +255,47 @@ def test_a_wrong_combination_is_refused_at_once(values: dict[str, str], expected
         settings_from(**values)
 
 
-def test_mixed_precision(tiny: Tiny) -> None:
-    algorithm = build(tiny(algorithm="fixmatch_upcsc", amp=True, num_train_iter=2))
+@pytest.mark.parametrize("step", ["usb", "reference"])
+@pytest.mark.parametrize("base", ["fixmatch", "stylematch"])
+@pytest.mark.parametrize("plugin", ["upcsc", "fbcsa", "dgwm", "upcsc_fbcsa_dgwm"])
+def test_mixed_precision(base: str, plugin: str, step: str, tiny: Tiny) -> None:
+    """The network in bfloat16, the plug-ins' losses in float32, and every parameter with a gradient."""
+    algorithm = build(tiny(algorithm=f"{base}_{plugin}", step=step, amp=True, num_train_iter=2, p_cutoff=0.15))
     algorithm.train()
     assert algorithm.out_dict["loss"].dtype is torch.float32
     assert torch.isfinite(algorithm.out_dict["loss"])
+    algorithm.step(**first_batch(algorithm)).total.backward()
+    for name, parameter in algorithm.model.named_parameters():
+        if not name.startswith("plugins."):
+            assert parameter.grad is not None, name
 
 
-README_PLUGIN = (Path(__file__).parents[2] / "README.md").read_text().split("<!-- plugin -->")[1].split("```")[1]
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
-def test_the_readmes_own_plugin_works(tiny: Tiny, tmp_path: Path) -> None:
-    """One file, under 25 lines, named with --extend."""
-    code = README_PLUGIN.removeprefix("python\n")
+def test_the_plugin_of_the_docs_works(tiny: Tiny, tmp_path: Path) -> None:
+    """One file, under 25 lines, passed with --extend."""
+    code = PAGE.read_text().split("<!-- plugin -->")[1].split("```")[1].removeprefix("python\n")
     assert len(code.splitlines()) < 25
     (tmp_path / "entropy.py").write_text(code)
     values = {"algorithm": "fixmatch_entropy", "extend": str(tmp_path / "entropy.py"), "entropy_weight": 0.3}
     algorithm = build(tiny(**values))
     one_step(algorithm)
-    total = algorithm.log_dict["train/total_loss"] + 0.3 * float(algorithm.log_dict["train/entropy"])
+    terms = ("train/sup_loss", "train/unsup_loss")
+    total = sum(algorithm.log_dict[term] for term in terms) + 0.3 * float(algorithm.log_dict["train/entropy"])
     assert algorithm.out_dict["loss"].item() == pytest.approx(total)
 
 
-@pytest.mark.parametrize(("content", "expected"), [(None, "no such Python file"), ("1 / 0", "ZeroDivisionError")])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "No such file"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
 def test_a_wrong_file_of_ones_own_is_a_clear_error(tmp_path: Path, content: str | None, expected: str) -> None:
     path = tmp_path / "mine.py"
     if content:

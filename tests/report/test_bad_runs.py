@@ -14,8 +14,7 @@ import pytest
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.evaluations import curves
-from semilearn_ext.report.names import base_of, canonical, method_title
-from semilearn_ext.report.records import find_runs
+from semilearn_ext.report.records import read_records
 
 
 def change(path: Path, **values: Any) -> None:
@@ -33,19 +32,26 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "half-written": (lambda p: (p / "result.json").write_text('{"dataset": "dig'), "cannot be read"),
     "empty": (lambda p: (p / "result.json").write_text(""), "cannot be read"),
     "not text": (lambda p: (p / "result.json").write_bytes(b"\xff\xfe\x00"), "cannot be read"),
-    "another tool's": (lambda p: (p / "result.json").write_text('{"loss": 0.1}'), "not a run's result: no dataset"),
-    "a list": (lambda p: (p / "result.json").write_text("[1, 2]"), "not a run's result"),
+    "another tool's": (lambda p: (p / "result.json").write_text('{"loss": 0.1}'), "not a result of format 2"),
+    "older": (lambda p: without(p, "format"), "not a result of format 2"),
+    "newer": (lambda p: change(p, format=3), "not a result of format 2"),
+    "a list": (lambda p: (p / "result.json").write_text("[1, 2]"), "expected a JSON object"),
     "a field lost": (lambda p: without(p, "config_hash"), "no config_hash"),
-    "a protocol lost": (lambda p: change(p, top1={"last": 0.5}), "no top1 source_val, top1 oracle"),
-    "NaN": (lambda p: change(p, top1={"last": float("nan"), "source_val": 0.5, "oracle": 0.5}), "top1 last is nan"),
+    "a protocol lost": (
+        lambda p: change(p, top1={"last": 0.5}),
+        "top1 is {'last': 0.5}, expected shares between 0 and 1 for last, source_val, oracle",
+    ),
+    "NaN": (lambda p: change(p, top1={"last": float("nan"), "source_val": 0.5, "oracle": 0.5}), "top1 is {'last': nan"),
     "infinite": (lambda p: change(p, seconds=float("inf")), "seconds is inf"),
     "percent": (lambda p: change(p, top1={"last": 75.0, "source_val": 0.5, "oracle": 0.5}), "between 0 and 1"),
-    "a word": (lambda p: change(p, top1={"last": "high", "source_val": 0.5, "oracle": 0.5}), "top1 last is 'high'"),
-    "null": (lambda p: change(p, top1=None), "no top1 last"),
+    "a word": (lambda p: change(p, top1={"last": "high", "source_val": 0.5, "oracle": 0.5}), "top1 is {'last': 'high'"),
+    "null": (lambda p: change(p, top1=None), "top1 is None"),
     "seed": (lambda p: change(p, seed="one"), "seed is 'one'"),
+    "plug-ins": (lambda p: change(p, plugins="upcsc"), "plugins is 'upcsc', expected a list of names"),
+    "metrics": (lambda p: change(p, metrics={"train/upc": "low"}), "expected numbers by name"),
     "truth": (lambda p: change(p, seed=True), "seed is True"),
     "domain": (lambda p: change(p, target_domain="moon"), "'moon' is not a domain of digits_mini"),
-    "moved": (lambda p: change(p, seed=2), "belongs to another run (seed 2 in a folder of seed 1)"),
+    "moved": (lambda p: change(p, seed=2), "is the result of another run, digits_mini/10lpc/fixmatch/street/seed2"),
 }
 
 
@@ -55,20 +61,20 @@ def test_a_bad_result_is_named_and_left_out(name: str, run: Callable[..., Path],
     bad = run(99, target_domain="street")
     good = run(80, target_domain="pen")
     spoil(bad)
-    found = find_runs([tmp_path / "runs"])
-    assert list(found.runs["path"]) == [good]
-    assert len(found.warnings) == 1
-    assert str(bad / "result.json") in found.warnings[0]
-    assert words in found.warnings[0]
-    assert found.warnings[0].endswith("; left out")
+    records = read_records([tmp_path / "runs"])
+    assert list(records.runs["path"]) == [good]
+    assert len(records.warnings) == 1
+    assert str(bad / "result.json") in records.warnings[0]
+    assert words in records.warnings[0]
+    assert records.warnings[0].endswith("; left out")
 
 
 def test_the_same_result_twice_counts_once(run: Callable[..., Path], tmp_path: Path) -> None:
     path = run(80)
     shutil.copytree(tmp_path / "runs", tmp_path / "copy")
-    found = find_runs([tmp_path / "runs", tmp_path / "copy"])
-    assert list(found.runs["path"]) == [path]
-    assert "the same result as" in found.warnings[0]
+    records = read_records([tmp_path / "runs", tmp_path / "copy"])
+    assert list(records.runs["path"]) == [path]
+    assert "same result as" in records.warnings[0]
 
 
 def test_two_results_of_one_run_that_differ_are_both_left_out(run: Callable[..., Path], tmp_path: Path) -> None:
@@ -77,17 +83,17 @@ def test_two_results_of_one_run_that_differ_are_both_left_out(run: Callable[...,
     change(
         tmp_path / "copy" / path.relative_to(tmp_path / "runs"), top1={"last": 0.7, "source_val": 0.7, "oracle": 0.7}
     )
-    found = find_runs([tmp_path / "runs", tmp_path / "copy"])
-    assert found.runs.empty
-    assert "results of one run that differ (0.8000, 0.7000); all left out" in found.warnings[0]
+    records = read_records([tmp_path / "runs", tmp_path / "copy"])
+    assert records.runs.empty
+    assert "results of one run that differ (0.8000, 0.7000); all left out" in records.warnings[0]
 
 
 def test_one_folder_reached_twice_is_one_folder(run: Callable[..., Path], tmp_path: Path) -> None:
     path = run(80)
     os.symlink(tmp_path / "runs", tmp_path / "link")
     os.symlink(tmp_path / "runs", path.parents[1] / "circle")
-    found = find_runs([tmp_path / "runs", path, tmp_path / "link"])
-    assert (len(found.runs), found.warnings) == (1, [])
+    records = read_records([tmp_path / "runs", path, tmp_path / "link"])
+    assert (len(records.runs), records.warnings) == (1, [])
 
 
 def test_unfinished_runs_are_counted(run: Callable[..., Path], tmp_path: Path) -> None:
@@ -95,14 +101,15 @@ def test_unfinished_runs_are_counted(run: Callable[..., Path], tmp_path: Path) -
     (run(80, seed=2) / "result.json").unlink()
     (tmp_path / "runs" / "elsewhere").mkdir()
     (tmp_path / "runs" / "elsewhere" / "config.yaml").write_text("of: something else")
-    found = find_runs([tmp_path / "runs"])
-    assert (len(found.runs), found.warnings) == (1, [])
-    assert found.unfinished[["method", "target", "seed"]].to_numpy().tolist() == [["fixmatch", "pen", 2]]
+    records = read_records([tmp_path / "runs"])
+    assert (len(records.runs), records.warnings) == (1, [])
+    assert records.unfinished[["dataset", "target"]].to_numpy().tolist() == [["digits_mini", "pen"]]
+    assert [path.name for path in records.unfinished["path"]] == ["seed2"]
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: no such folder"):
-        find_runs([tmp_path / "nowhere"])
+        read_records([tmp_path / "nowhere"])
 
 
 def test_nothing_finished(run: Callable[..., Path], tmp_path: Path) -> None:
@@ -111,7 +118,7 @@ def test_nothing_finished(run: Callable[..., Path], tmp_path: Path) -> None:
         build([tmp_path / "runs"], ["summary"], (), "last")
 
 
-def test_compare_what_was_not_run(tree: Path) -> None:
+def test_comparing_a_method_without_runs_is_refused(tree: Path) -> None:
     with pytest.raises(UserError, match=r"no finished runs of 'freematsh'; did you mean 'freematch'\?"):
         build([tree], [], ("fixmatch", "freematsh"), "last")
 
@@ -128,45 +135,36 @@ def test_compare_what_was_not_run(tree: Path) -> None:
 def test_evaluations_that_cannot_be_drawn(text: str, run: Callable[..., Path], tmp_path: Path) -> None:
     (run(80) / "metrics.jsonl").write_text(text)
     run(80, target_domain="texture")
-    made = build([tmp_path / "runs"], ["by_target"], (), "last")
-    assert [warning for warning in made.warnings if "metrics.jsonl: missing, damaged or with NaN" in warning]
-    assert curves(made.results.evaluations, made.results.targets) == []
-    assert made.tables[0].panels[0].rows[0][1].text == "80.0 [n=1]"
+    built = build([tmp_path / "runs"], ["by_target"], (), "last")
+    assert [warning for warning in built.warnings if "metrics.jsonl: missing, damaged or contains NaN" in warning]
+    assert curves(built.results.evaluations, built.results.targets) == []
+    assert built.tables[0].panels[0].rows[0][1].text == "80.0 [n=1]"
 
 
-def test_a_curve_is_over_whole_seeds_and_read_off_between_evaluations(
-    whole: Callable[..., None], run: Callable[..., Path], tmp_path: Path
+def test_a_curve_is_over_complete_seeds_and_interpolated_between_evaluations(
+    complete_seeds: Callable[..., None], run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    whole(70, seeds=(1, 2))
+    complete_seeds(70, seeds=(1, 2))
     run(99, seed=3)
     for path in (tmp_path / "runs").rglob("pen/seed*/metrics.jsonl"):
         lines = path.read_text().splitlines(keepends=True)
         path.write_text(lines[0] + lines[2])
-    made = build([tmp_path / "runs"], ["summary"], (), "last")
-    (curve,) = curves(made.results.evaluations, made.results.targets)
+    built = build([tmp_path / "runs"], ["summary"], (), "last")
+    (curve,) = curves(built.results.evaluations, built.results.targets)
     assert (curve.seeds, curve.epochs) == (2, [1.0, 2.0, 3.0])
     assert curve.mean["target/top1"] == pytest.approx([51.5, 61.5, 71.5])
     assert curve.std["target/top1"] == pytest.approx([0.707, 0.707, 0.707])
 
 
-def test_erm_has_curves_of_what_it_looks_at(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, seeds=(1, 2), algorithm="erm")
+def test_a_method_without_unlabelled_images_has_curves_of_the_rest(
+    complete_seeds: Callable[..., None], tmp_path: Path
+) -> None:
+    complete_seeds(70, seeds=(1, 2), base="erm")
     for path in (tmp_path / "runs").rglob("metrics.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         kept = [{name: value for name, value in line.items() if not name.startswith("unlabeled")} for line in lines]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    made = build([tmp_path / "runs"], ["summary"], (), "last")
-    assert made.warnings == []
-    (curve,) = curves(made.results.evaluations, made.results.targets)
+    built = build([tmp_path / "runs"], ["summary"], (), "last")
+    assert built.warnings == []
+    (curve,) = curves(built.results.evaluations, built.results.targets)
     assert set(curve.mean) == {"target/top1", "source_val/top1"}
-
-
-def test_names() -> None:
-    assert canonical("supervised") == "erm"
-    assert canonical("stylematch_upcsc_weighted_proxy") == "stylematch_upcsc"
-    assert canonical("fullysupervised") == "fullysupervised"
-    assert base_of("fixmatch") is None
-    assert base_of("fixmatch_upcsc_top1_proxy") == "fixmatch"
-    assert base_of("softmatch_low") == "softmatch"
-    assert base_of("somebodys_own") is None
-    assert method_title("freematch_upc_sc_low") == "FreeMatch + UPC + SC (low)"

@@ -1,4 +1,4 @@
-"""Tables from runs made by hand. Every expected number was worked out on paper (see the fixture ``tree``)."""
+"""Tables from runs written by hand. Every expected number was worked out on paper (see the fixture ``tree``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import TABLES, Report, build
 from semilearn_ext.report.layout import DASH, MINUS, Panel, Table
+from semilearn_ext.report.tables import each_run
 
 
 def report(root: Path, *names: str, compared: tuple[str, ...] = (), protocol: str = "last") -> Report:
@@ -39,7 +41,7 @@ def test_mean_over_targets_then_mean_and_deviation_over_seeds(tree: Path) -> Non
     assert fixmatch["std"] == pytest.approx(0.3952847)  # 0.25 x sqrt(2.5): ddof 1; ddof 0 would be 0.3535534
     upcsc = row(data, method="fixmatch_upcsc")
     assert (upcsc["mean"], upcsc["std"]) == (pytest.approx(78.0), pytest.approx(1.5811388))
-    assert (upcsc["base"], upcsc["change"]) == ("fixmatch", pytest.approx(2.25))
+    assert (upcsc["base"], upcsc["plugins"], upcsc["change"]) == ("fixmatch", "upcsc", pytest.approx(2.25))
 
 
 def test_what_is_printed(tree: Path) -> None:
@@ -52,11 +54,11 @@ def test_what_is_printed(tree: Path) -> None:
     assert [cell.text for cells in panel.rows for cell in cells if cell.bold] == ["78.0 ± 1.6 (+2.2)"]
 
 
-def test_a_seed_without_all_targets_is_not_in_the_mean_and_that_is_said(tree: Path) -> None:
-    made = table(tree, "summary")
-    freematch = row(made.data, method="freematch")
+def test_a_seed_without_all_targets_is_not_in_the_mean_and_noted(tree: Path) -> None:
+    built = table(tree, "summary")
+    freematch = row(built.data, method="freematch")
     assert (freematch["mean"], freematch["n"], freematch["runs"]) == (pytest.approx(76.5), 2, 11)
-    assert "FreeMatch (digits_mini, 10 labels a class): seed 3 without print, so not in the mean." in made.notes
+    assert "FreeMatch (digits_mini, 10 labels per class): seed 3 without print, so not in the mean." in built.notes
 
 
 def test_by_target(tree: Path) -> None:
@@ -77,23 +79,38 @@ def test_by_target(tree: Path) -> None:
 
 @pytest.mark.parametrize(("protocol", "mean"), [("last", 75.75), ("source_val", 74.75), ("oracle", 76.75)])
 def test_protocols(tree: Path, protocol: str, mean: float) -> None:
-    made = table(tree, "summary", protocol=protocol)
-    assert row(made.data, method="fixmatch")["mean"] == pytest.approx(mean)
-    assert f"protocol {protocol}" in made.caption
-    assert ("an upper bound, never a result" in made.caption) == (protocol == "oracle")
-    assert (made.panels[0].columns[1].title == "upper bound (oracle)") == (protocol == "oracle")
+    built = table(tree, "summary", protocol=protocol)
+    assert row(built.data, method="fixmatch")["mean"] == pytest.approx(mean)
+    assert f"protocol {protocol}" in built.caption
+    assert ("an upper bound, never a result" in built.caption) == (protocol == "oracle")
+    assert (built.panels[0].columns[1].title == "upper bound (oracle)") == (protocol == "oracle")
 
 
-def test_one_seed_has_no_deviation(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, seeds=(1,))
+def test_averaged_weights_are_a_protocol_and_runs_without_are_named(run: Callable[..., Path], tmp_path: Path) -> None:
+    shares = {"last": 0.5, "source_val": 0.5, "oracle": 0.5}
+    for target in ("pen", "texture", "street", "print"):
+        run(50, target_domain=target, top1={**shares, "ema": 0.75, "swa": 0.625})
+    bare = run(50, base="freematch")
+    made = report(tmp_path / "runs", "summary", protocol="swa")
+    assert list(made.tables[0].data["mean"]) == [62.5]
+    assert "the uniform average of the weights over the end of training" in made.tables[0].caption
+    assert made.tables[0].panels[0].columns[1].title == "accuracy (SWA weights)"
+    assert f"{bare}: has no averaged weights of kind swa; left out" in made.warnings
+    assert list(report(tmp_path / "runs", "summary", protocol="ema").tables[0].data["mean"]) == [75]
+    with pytest.raises(UserError, match="no run has averaged weights of kind ema; train with --average ema"):
+        report(tmp_path / "runs" / "digits_mini" / "10lpc" / "freematch", "summary", protocol="ema")
+
+
+def test_one_seed_has_no_deviation(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, seeds=(1,))
     assert texts(table(tmp_path / "runs", "summary").panels[0])["FixMatch"][0] == "71.0 [n=1]"
 
 
-def test_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, dataset="pacs", scale="paper")
-    whole(75, dataset="pacs", scale="paper", algorithm="fixmatch_upcsc")
-    made = table(tmp_path / "runs", "label_10")
-    panel = made.panels[0]
+def test_our_numbers_next_to_the_papers(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, dataset="pacs", scale="paper")
+    complete_seeds(75, dataset="pacs", scale="paper", base="fixmatch", plugins=("upcsc",))
+    built = table(tmp_path / "runs", "label_10")
+    panel = built.panels[0]
     assert [(column.block, column.title) for column in panel.columns[1:]] == [
         *(("PACS", "ours"), ("PACS", "paper"), ("PACS", "difference")),
     ]
@@ -107,110 +124,109 @@ def test_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
         "FixMatch + UPCSC": ["78.0 ± 1.6 (+5.0)", "79.6 ± 0.7", "-1.6"],
         "StyleMatch + UPCSC": ["-", "81.5 ± 0.8", "-"],
     }
-    assert any("OfficeHome, 10 labels a class; DigitsDG" in note for note in made.notes)
-    assert not any("scale" in note for note in made.notes)
+    assert any("OfficeHome, 10 labels per class; DigitsDG" in note for note in built.notes)
+    assert not any("scale" in note for note in built.notes)
 
 
-def test_runs_of_reduced_scale_are_said_to_be(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, dataset="pacs")
+def test_runs_at_reduced_scale_are_marked(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, dataset="pacs")
     notes = table(tmp_path / "runs", "label_10").notes
     assert (
-        "Runs on PACS are of reduced scale, not the paper's. Differences from the paper's numbers say little." in notes
+        "The runs on PACS are at reduced scale, not at the paper's. Differences from the paper's numbers mean little."
+        in notes
     )
 
 
-def test_other_protocols_are_not_set_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, dataset="pacs")
-    made = table(tmp_path / "runs", "label_10", protocol="oracle")
-    assert [column.title for column in made.panels[0].columns] == ["Method", "upper bound (oracle)"]
-    assert made.data["paper_mean"].isna().all()
+def test_other_protocols_are_not_compared_with_the_paper(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, dataset="pacs")
+    built = table(tmp_path / "runs", "label_10", protocol="oracle")
+    assert [column.title for column in built.panels[0].columns] == ["Method", "upper bound (oracle)"]
+    assert built.data["paper_mean"].isna().all()
 
 
-def test_supervised_is_erm(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(50, dataset="pacs", algorithm="supervised")
-    assert texts(table(tmp_path / "runs", "label_10").panels[0])["ERM"] == ["53.0 ± 1.6", "60.2 ± 2.0", "-7.2"]
-
-
-def test_ablations_by_the_names_of_their_configs(whole: Callable[..., None], tmp_path: Path) -> None:
-    for k, method in enumerate(("fixmatch", "fixmatch_upcsc", "fixmatch_upcsc_top1_proxy", "fixmatch_upcsc_avg_proxy")):
-        whole(60 + k, dataset="pacs", algorithm=method)
-    whole(70, dataset="pacs", algorithm="fixmatch_upc_without_uu")
-    made = report(tmp_path / "runs", *TABLES)
-    shown = {one.name: one.panels[0] for one in made.tables}
+def test_ablations_by_their_variants(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(60, dataset="pacs")
+    for k, variant in enumerate(("", "top1_proxy", "avg_proxy"), start=1):
+        complete_seeds(60 + k, dataset="pacs", plugins=("upcsc",), variant=variant)
+    complete_seeds(70, dataset="pacs", plugins=("upc",), variant="without_uu")
+    built = report(tmp_path / "runs", *TABLES)
+    shown = {one.name: one.panels[0] for one in built.tables}
     assert texts(shown["ablation_sc"])["FixMatch + UPCSC (top1 proxy)"] == ["65.0 ± 1.6 (+2.0)", "78.9", "-13.9"]
     assert texts(shown["ablation_sc"])["FixMatch + UPCSC"] == ["64.0 ± 1.6 (+1.0)", "79.6 ± 0.7", "-15.6"]
     assert texts(shown["ablation_upc"])["FixMatch + UPC (without uu)"] == ["73.0 ± 1.6 (+10.0)", "78.0", "-5.0"]
-    assert "ablation: nothing it is about was run; left out" in made.absent
+    assert "ablation: no runs for this table; left out" in built.absent
     assert {"plugins", "plugins_freematch", "label_5"} & set(shown) == set()
 
 
-def test_panels_by_label_count(whole: Callable[..., None], tmp_path: Path) -> None:
+def test_panels_by_label_count(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
     for labels in (5, 10):
-        whole(60 + labels, dataset="office_home", algorithm="fixmatch_dgwm", labels_per_class=labels)
-    made = table(tmp_path / "runs", "plugins")
-    assert [panel.title for panel in made.panels] == ["10 labels a class", "5 labels a class"]
-    title = next(name for name in texts(made.panels[0]) if name.endswith("DGWM"))
-    assert texts(made.panels[0])[title] == ["73.0 ± 1.6", "59.4 ± 0.4", "+13.6"]
-    assert texts(made.panels[1])[title] == ["68.0 ± 1.6", "56.1 ± 0.4", "+11.9"]
+        complete_seeds(60 + labels, dataset="office_home", base="fixmatch", plugins=("dgwm",), labels_per_class=labels)
+    built = table(tmp_path / "runs", "plugins")
+    assert [panel.title for panel in built.panels] == ["10 labels per class", "5 labels per class"]
+    title = next(name for name in texts(built.panels[0]) if name.endswith("DGWM"))
+    assert texts(built.panels[0])[title] == ["73.0 ± 1.6", "59.4 ± 0.4", "+13.6"]
+    assert texts(built.panels[1])[title] == ["68.0 ± 1.6", "56.1 ± 0.4", "+11.9"]
 
 
-def test_a_missing_baseline_is_named(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, algorithm="fixmatch_upcsc")
-    made = table(tmp_path / "runs", "summary")
-    assert texts(made.panels[0])["FixMatch + UPCSC"][0] == "73.0 ± 1.6"
-    assert [note for note in made.notes if "no runs of its base FixMatch, so no change is shown" in note]
+def test_a_missing_baseline_is_named(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, base="fixmatch", plugins=("upcsc",))
+    built = table(tmp_path / "runs", "summary")
+    assert texts(built.panels[0])["FixMatch + UPCSC"][0] == "73.0 ± 1.6"
+    assert [note for note in built.notes if "there are no runs of FixMatch, so no change is shown" in note]
 
 
-def test_a_change_is_over_the_seeds_that_both_have(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70)  # 71 … 75
-    whole(72, seeds=(4, 5, 6), algorithm="fixmatch_upcsc")  # 76, 77, 78
-    made = table(tmp_path / "runs", "summary")
+def test_a_change_is_over_the_seeds_that_both_have(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70)  # 71 … 75
+    complete_seeds(72, seeds=(4, 5, 6), base="fixmatch", plugins=("upcsc",))  # 76, 77, 78
+    built = table(tmp_path / "runs", "summary")
     # Over seeds 4 and 5: 76.5 - 74.5. The difference of the two means would be 4.
-    assert texts(made.panels[0])["FixMatch + UPCSC"][0] == "77.0 ± 1.0 (+2.0) [n=3]"
-    assert [note for note in made.notes if "change against FixMatch over seeds 4, 5, which both have" in note]
+    assert texts(built.panels[0])["FixMatch + UPCSC"][0] == "77.0 ± 1.0 (+2.0) [n=3]"
+    assert [note for note in built.notes if "the change from FixMatch is over seeds 4, 5, which both have" in note]
 
 
-def test_seeds_in_common_are_none(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, seeds=(1, 2))
-    whole(72, seeds=(3,), algorithm="fixmatch_upcsc")
-    made = table(tmp_path / "runs", "summary")
-    assert texts(made.panels[0])["FixMatch + UPCSC"][0] == "75.0 [n=1]"
-    assert [note for note in made.notes if "not shown: no seed in common" in note]
+def test_no_seed_in_common(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, seeds=(1, 2))
+    complete_seeds(72, seeds=(3,), base="fixmatch", plugins=("upcsc",))
+    built = table(tmp_path / "runs", "summary")
+    assert texts(built.panels[0])["FixMatch + UPCSC"][0] == "75.0 [n=1]"
+    assert [note for note in built.notes if "is shown, because they have no seed in common" in note]
 
 
 def test_only_incomplete_seeds(run: Callable[..., Path], tmp_path: Path) -> None:
     run(80, target_domain="pen")
-    made = report(tmp_path / "runs", "summary", "by_target")
-    assert texts(made.tables[0].panels[0])["FixMatch"][0] == "- [n=0]"
-    assert texts(made.tables[1].panels[0])["FixMatch"] == ["80.0 [n=1]", "-", "-", "-", "- [n=0]"]
-    assert "seed 1 without texture, street, print" in made.tables[0].notes[0]
+    built = report(tmp_path / "runs", "summary", "by_target")
+    assert texts(built.tables[0].panels[0])["FixMatch"][0] == "- [n=0]"
+    assert texts(built.tables[1].panels[0])["FixMatch"] == ["80.0 [n=1]", "-", "-", "-", "- [n=0]"]
+    assert "seed 1 without texture, street, print" in built.tables[0].notes[0]
 
 
-def test_side_by_side_in_the_order_asked_for(tree: Path) -> None:
-    made = report(tree, compared=("fixmatch_upcsc", "freematch"))
-    assert [one.name for one in made.tables] == ["compare", "compare_statistics"]
-    assert list(texts(made.tables[0].panels[0])) == ["FixMatch + UPCSC", "FreeMatch"]
+def test_side_by_side_in_the_given_order(tree: Path) -> None:
+    built = report(tree, compared=("fixmatch_upcsc", "freematch"))
+    assert [one.name for one in built.tables] == ["compare", "compare_statistics"]
+    assert list(texts(built.tables[0].panels[0])) == ["FixMatch + UPCSC", "FreeMatch"]
 
 
-def test_observation_beside_the_paper(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, dataset="pacs", epochs=(1.0, 3.1, 5.0))
-    whole(70, epochs=(1.0, 3.1, 5.0))
-    whole(70, algorithm="fixmatch_upcsc")
-    made = table(tmp_path / "runs", "observation")
-    assert "(epoch 3.1)" in made.caption
-    assert texts(made.panels[0]) == {
+def test_observation_next_to_the_papers(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+    complete_seeds(70, dataset="pacs", epochs=(1.0, 3.1, 5.0))
+    complete_seeds(70, epochs=(1.0, 3.1, 5.0))
+    complete_seeds(70, base="fixmatch", plugins=("upcsc",))
+    built = table(tmp_path / "runs", "observation")
+    assert "(epoch 3.1)" in built.caption
+    assert texts(built.panels[0]) == {
         "UUS rate": ["0.31 ± 0.00", "0.22", "+0.09", "0.31 ± 0.00"],
         "Inclusion rate": ["0.70 ± 0.00", "0.70", "+0.00", "0.70 ± 0.00"],
     }
 
 
-def test_no_observation_without_an_evaluation_near_epoch_three(whole: Callable[..., None], tmp_path: Path) -> None:
-    whole(70, epochs=(1.0, 2.0, 5.0))
-    made = report(tmp_path / "runs", "summary", "observation")
-    assert made.absent == ["observation: nothing it is about was run; left out"]
+def test_no_observation_without_an_evaluation_near_epoch_three(
+    complete_seeds: Callable[..., None], tmp_path: Path
+) -> None:
+    complete_seeds(70, epochs=(1.0, 2.0, 5.0))
+    built = report(tmp_path / "runs", "summary", "observation")
+    assert built.absent == ["observation: no runs for this table; left out"]
 
 
-def test_anybodys_own_data(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_own_data(run: Callable[..., Path], tmp_path: Path) -> None:
     """The targets are those that were run, and two folders are two benchmarks."""
     for folder in ("birds", "fish"):
         for target in ("sea", "sky"):
@@ -218,6 +234,17 @@ def test_anybodys_own_data(run: Callable[..., Path], tmp_path: Path) -> None:
             run(80, **about, config={"data_dir": f"/somewhere/{folder}"})
     panels = table(tmp_path / "runs", "summary").panels
     assert [(panel.title, texts(panel)["FixMatch"][0]) for panel in panels] == [
-        ("folder birds, 10 labels a class", "80.0 [n=1]"),
-        ("folder fish, 10 labels a class", "80.0 [n=1]"),
+        ("folder birds, 10 labels per class", "80.0 [n=1]"),
+        ("folder fish, 10 labels per class", "80.0 [n=1]"),
     ]
+
+
+def test_the_test_view_and_the_label_splits_of_every_run_are_named(run: Callable[..., Path], tmp_path: Path) -> None:
+    for target in ("pen", "texture", "street", "print"):
+        path = run(70, target_domain=target)
+        (path / "config.yaml").write_text("test_view: center\nsplits: published\n")
+    built = build([tmp_path / "runs"], ["summary"], (), "last")
+    assert {"test view: center", "label splits: published"} <= set(built.tables[0].notes)
+    frame = each_run(built.results)
+    assert list(frame["test_view"]) == ["center"] * 4
+    assert list(frame["splits"]) == ["published"] * 4

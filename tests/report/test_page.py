@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from semilearn_ext.report.build import TABLES, build
+from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.page import page
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -29,15 +30,15 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def file(tree: Path, whole: Callable[..., None], run: Callable[..., Path], tmp_path: Path) -> Path:
+def file(tree: Path, complete_seeds: Callable[..., None], run: Callable[..., Path], tmp_path: Path) -> Path:
     """Two benchmarks, two label counts, an unfinished run, and names that would break a careless page."""
     for labels in (5, 10):
-        whole(60 + labels, dataset="pacs", labels_per_class=labels)
-    run(50, algorithm="fixmatch_<script>alert(1)&")
+        complete_seeds(60 + labels, dataset="pacs", labels_per_class=labels, more={"train/upc": 2.5})
+    run(50, variant="<script>alert(1)&")
     (run(50, seed=9) / "result.json").unlink()
-    made = build([tree], TABLES, ("fixmatch", "freematch"), "last")
+    built = build([tree], TABLES, ("fixmatch", "freematch"), "last")
     path = tmp_path / "page.html"
-    path.write_text(page(made, "tables runs --out 'a & b'"), encoding="utf-8")
+    path.write_text(page(built, "tables runs --out 'a & b'"), encoding="utf-8")
     return path
 
 
@@ -68,7 +69,7 @@ def first_column(tab: Any, section: str) -> list[str]:
     return texts
 
 
-def test_a_click_sorts_and_another_turns_it_round(visit: Callable[..., Any]) -> None:
+def test_a_click_sorts_and_a_second_click_reverses(visit: Callable[..., Any]) -> None:
     tab = visit(viewport=DESK)
     head = tab.locator("#label_10 table th", has_text="accuracy").first
     before = first_column(tab, "label_10")
@@ -105,8 +106,8 @@ def test_filters(visit: Callable[..., Any]) -> None:
         "difference",
     ]
     assert tab.locator("#summary caption:visible").all_inner_texts() == [
-        "PACS, 10 labels a class",
-        "PACS, 5 labels a class",
+        "PACS, 10 labels per class",
+        "PACS, 5 labels per class",
     ]
     tab.get_by_label("Benchmark").select_option("")
     tab.get_by_label("Find a method").fill("upcsc")
@@ -131,7 +132,32 @@ def test_curves_and_bars(visit: Callable[..., Any]) -> None:
     assert drawn.count() == 3 * 5 + 1
 
 
-def test_everything_is_there(visit: Callable[..., Any], file: Path) -> None:
+def test_any_metric_can_be_drawn(visit: Callable[..., Any]) -> None:
+    tab = visit(viewport=DESK)
+    tab.locator("#metric").select_option("train/upc")
+    drawing = tab.locator("#curves figure", has_text="PACS, 5 labels").locator("svg[role=img]")
+    assert drawing.locator("path").count() == 2  # a line and a band
+    assert "upc on training batches" in drawing.text_content()
+    assert "%" not in drawing.text_content()
+    others = tab.locator("#curves figure", has_text="digits_mini, 10 labels")
+    assert "not measured for these methods" in others.inner_text()
+
+
+def test_a_page_about_another_metric(browser: Any, file: Path, tree: Path) -> None:
+    built = build([tree], ["summary"], (), "last", Metric("train/upc"))
+    file.write_text(page(built, "tables"), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    assert "Upc on training batches (train/upc), at the last evaluation." in tab.locator("header").inner_text()
+    bars = tab.locator("#bars figure", has_text="PACS, 5 labels").locator("svg[role=img]")
+    heights = [float(bar.get_attribute("height")) for bar in bars.locator("rect:not([fill=transparent])").all()]
+    assert len(heights) == 5
+    assert min(heights) == pytest.approx(max(heights))
+    assert min(heights) > 100
+    tab.close()
+
+
+def test_the_page_is_complete(visit: Callable[..., Any], file: Path) -> None:
     tab = visit(viewport=DESK)
     text = tab.locator("body").inner_text()
     for words in ("1 unfinished", "tables runs --out 'a & b'", "c0ffee", "FixMatch (<script>alert(1)&)", "0.0625"):

@@ -17,48 +17,48 @@ from semilearn_ext.report.statistics import compare, interval, sign_flip, smalle
 
 
 def table(root: Path, *compared: str) -> Table:
-    made = build([root], [] if compared else ["statistics"], compared, "last")
-    return made.tables[-1]
+    built = build([root], [] if compared else ["statistics"], compared, "last")
+    return built.tables[-1]
 
 
 def test_the_tree_worked_out_by_hand(tree: Path) -> None:
     """Differences of the seeds: 0.75, 1.5, 2.25, 3, 3.75. Wins: texture 5, print 4; ties: street 5, print 1."""
-    made = table(tree).data.iloc[0]
-    assert (made["method"], made["against"], made["n"]) == ("fixmatch_upcsc", "fixmatch", 5)
-    assert made["difference"] == pytest.approx(2.25)
-    assert (made["wins"], made["ties"], made["pairs"], made["left_out"]) == (9, 6, 20, 0)
+    built = table(tree).data.iloc[0]
+    assert (built["method"], built["against"], built["n"]) == ("fixmatch_upcsc", "fixmatch", 5)
+    assert built["difference"] == pytest.approx(2.25)
+    assert (built["wins"], built["ties"], built["pairs"], built["left_out"]) == (9, 6, 20, 0)
     # t = 2.25 / (1.185854 / sqrt 5) = 4.242641 with four degrees of freedom.
-    assert made["t_test"] == pytest.approx(0.0132356, abs=1e-6)
-    assert made["sign_flip"] == 0.0625
-    assert 0.75 < made["low"] < 2.25 < made["high"] < 3.75
+    assert built["t_test"] == pytest.approx(0.0132356, abs=1e-6)
+    assert built["sign_flip"] == 0.0625
+    assert 0.75 < built["low"] < 2.25 < built["high"] < 3.75
 
 
 def test_what_is_printed(tree: Path) -> None:
-    made = table(tree)
-    cells = [cell.text for cell in made.panels[0].rows[0]]
+    built = table(tree)
+    cells = [cell.text for cell in built.panels[0].rows[0]]
     assert cells[:2] == ["FixMatch + UPCSC against FixMatch", "+2.2"]
     assert cells[3:] == ["9 of 20, 6 ties", "0.0132", "0.0625", "5"]
     for words in ("scipy.stats.bootstrap", "scipy.stats.ttest_rel", "5 seeds: 0.0625", "paired by target and seed"):
-        assert words in made.caption
+        assert words in built.caption
 
 
-def test_only_common_pairs_and_that_is_said(tree: Path) -> None:
-    made = table(tree, "fixmatch", "freematch")
-    row = made.data.iloc[0]
-    # FreeMatch has seeds 1 and 2 whole, and seed 3 without print: 11 pairs; FixMatch has 9 more.
+def test_only_common_pairs_count_and_the_others_are_noted(tree: Path) -> None:
+    built = table(tree, "fixmatch", "freematch")
+    row = built.data.iloc[0]
+    # FreeMatch has seeds 1 and 2 complete, and seed 3 without print: 11 pairs; FixMatch has 9 more.
     assert (row["method"], row["against"]) == ("freematch", "fixmatch")
     assert (row["seeds"], row["pairs"], row["left_out"]) == ("1 2", 11, 9)
     assert row["difference"] == pytest.approx(((76 - 75.25) + (77 - 75.5)) / 2)
     assert row["wins"] == 2  # print; pen is always lower, the other two are equal
-    assert "9 runs have no counterpart; all but the wins is over seeds 1, 2" in made.notes[0]
+    assert "9 runs have no counterpart; all but the wins are over seeds 1, 2" in built.notes[0]
 
 
-def test_no_whole_seed_in_common(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_no_complete_seed_in_common(run: Callable[..., Path], tmp_path: Path) -> None:
     run(70)
-    run(75, algorithm="fixmatch_upcsc")
-    made = table(tmp_path / "runs")
-    assert [cell.text for cell in made.panels[0].rows[0]][1:] == [DASH, DASH, "1 of 1", DASH, DASH, "0"]
-    assert "no seed has all targets" in made.notes[-1]
+    run(75, base="fixmatch", plugins=("upcsc",))
+    built = table(tmp_path / "runs")
+    assert [cell.text for cell in built.panels[0].rows[0]][1:] == [DASH, DASH, "1 of 1", DASH, DASH, "0"]
+    assert "no seed has all targets" in built.notes[-1]
 
 
 def test_against_scipy() -> None:
@@ -79,15 +79,15 @@ def test_sign_flips_against_all_of_them() -> None:
 
 
 def test_differences_that_do_not_vary_have_no_t() -> None:
-    seeds = [{"seed": seed, "target": "a", "accuracy": 70.0 + seed} for seed in range(5)]
+    seeds = [{"seed": seed, "target": "a", "value": 70.0 + seed} for seed in range(5)]
     ours = pd.DataFrame(seeds)
-    found = compare(ours.assign(accuracy=ours["accuracy"] + 1), ours, ["a"])
+    found = compare(ours.assign(value=ours["value"] + 1), ours, ["a"])
     assert np.isnan(found.t_test)
     assert (found.difference, found.low, found.high, found.sign_flip) == (1.0, 1.0, 1.0, 0.0625)
 
 
 def test_one_seed_has_no_test() -> None:
-    one = pd.DataFrame([{"seed": 1, "target": "a", "accuracy": 70.0}])
-    found = compare(one.assign(accuracy=71.0), one, ["a"])
+    one = pd.DataFrame([{"seed": 1, "target": "a", "value": 70.0}])
+    found = compare(one.assign(value=71.0), one, ["a"])
     assert (found.difference, found.wins) == (1.0, 1)
     assert np.isnan([found.low, found.high, found.t_test, found.sign_flip]).all()

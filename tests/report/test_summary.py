@@ -1,4 +1,4 @@
-"""The table a training command ends with."""
+"""The table that a training command prints at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def result(target: str, last: float) -> dict[str, object]:
     return {
         "dataset": "d",
         "labels_per_class": 10,
-        "algorithm": "a",
+        "title": "A",
         "target_domain": target,
         "seed": 1,
         "top1": {"last": last, "source_val": 0.5, "oracle": 0.9},
@@ -31,7 +31,19 @@ def test_one_target_has_no_mean() -> None:
     assert list(by_target([result("x", 0.6)]).index) == ["x"]
 
 
-def test_the_text_says_what_it_is() -> None:
+def test_averaged_weights_have_columns_where_all_runs_have_them() -> None:
+    both = [result("x", 0.6), result("y", 0.7)]
+    assert "ema, swa" not in render(both)
+    for one, share in zip(both, (0.8, 0.6), strict=True):
+        one["top1"] = {**one["top1"], "ema": share}  # type: ignore[dict-item]
+    both[0]["top1"] = {**both[0]["top1"], "swa": 0.5}  # type: ignore[dict-item]
+    frame = by_target(both)
+    assert list(frame.columns) == ["last", "source_val", "oracle", "ema", "seconds"]
+    assert frame.loc["mean", "ema"] == pytest.approx(70)
+    assert "ema, swa: averages of the weights" in render(both)
+
+
+def test_the_text_explains_itself() -> None:
     text = render([result("x", 0.6), result("y", 0.7)])
-    for words in ("seed 1 (one seed)", "scale: reduced", "oracle*", "an upper bound and no result"):
+    for words in ("seed 1 (one seed)", "scale: reduced", "oracle*", "an upper bound and not a result"):
         assert words in text

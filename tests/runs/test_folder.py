@@ -1,4 +1,4 @@
-"""A run's folder is never overwritten by another experiment, and its files are whole or absent."""
+"""A run's folder is never overwritten by another experiment, and its files are complete or absent."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from semilearn_ext import training
+from semilearn_ext import registry, training
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.folder import RunFolder, RunName, find_runs, run_path
 from semilearn_ext.runs.result import accuracies, summarise
 from semilearn_ext.settings import Settings, config_hash
 
@@ -26,11 +27,13 @@ def test_the_path_says_what_the_run_is(tiny: Tiny) -> None:
 
 def test_a_variant_has_a_folder_and_a_name_of_its_own(tiny: Tiny) -> None:
     settings = tiny(p_cutoff=0.5, variant="low")
-    assert run_path(settings).parts[-3] == "fixmatch_low"
-    assert summarise(settings, records((0.5, 0.4)), "reduced")["algorithm"] == "fixmatch_low"
+    assert run_path(settings).parts[-3] == "fixmatch--low"
+    result = summarise(settings, records((0.5, 0.4)), "reduced")
+    assert (result["base"], result["plugins"], result["variant"]) == ("fixmatch", [], "low")
+    assert result["title"] == "FixMatch (low)"
 
 
-def test_the_same_experiment_may_come_back(tiny: Tiny) -> None:
+def test_the_same_experiment_may_continue(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
     folder.append_metrics({"iteration": 1})
@@ -55,16 +58,16 @@ def test_overwrite_starts_over(tiny: Tiny) -> None:
     assert folder.read_metrics() == []
 
 
-def test_a_folder_of_something_else_is_refused(tiny: Tiny) -> None:
+def test_a_folder_with_other_files_is_refused(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.path.mkdir(parents=True)
     (folder.path / "thesis.tex").write_text("dear")
-    with pytest.raises(UserError, match="not a run's"):
+    with pytest.raises(UserError, match="files that do not belong to a run"):
         folder.claim(tiny())
     assert (folder.path / "thesis.tex").read_text() == "dear"
 
 
-def test_what_lies_around_a_run_does_not_make_a_folder_foreign_and_stays(tiny: Tiny) -> None:
+def test_files_of_sweeps_and_locks_do_not_count_and_stay(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.path.mkdir(parents=True)
     for name in ("job.json", "state.json", "console.txt", "lock.json", ".config.yaml.123.tmp"):
@@ -77,12 +80,12 @@ def test_what_lies_around_a_run_does_not_make_a_folder_foreign_and_stays(tiny: T
     assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml"}
 
 
-def test_what_somebody_trains_is_never_thrown_away(tiny: Tiny) -> None:
+def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
     folder.append_metrics({"iteration": 1})
-    code = "import sys; from pathlib import Path; from semilearn_ext.runs.lock import hold\n"
-    code += "with hold(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from semilearn_ext.runs.lock import lock\n"
+    code += "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(folder.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -95,7 +98,7 @@ def test_what_somebody_trains_is_never_thrown_away(tiny: Tiny) -> None:
     assert not (folder.path / "lock.json").exists()
 
 
-def test_evaluations_after_the_checkpoint_and_half_lines_are_forgotten(tiny: Tiny) -> None:
+def test_evaluations_after_the_checkpoint_and_incomplete_lines_are_removed(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
     for iteration in (2, 4, 6):
@@ -118,10 +121,103 @@ def test_three_protocols() -> None:
     assert accuracies(metrics) == {"last": 0.70, "source_val": 0.65, "oracle": 0.90}
 
 
-def test_the_result_has_what_the_reporter_reads(tiny: Tiny) -> None:
-    result = summarise(tiny(seed=3), records((0.5, 0.4)), "reduced")
+def test_averaged_weights_are_further_protocols() -> None:
+    metrics = records((0.5, 0.90), (0.8, 0.60))
+    metrics[0]["target/top1.ema"] = 0.99  # only the last evaluation counts
+    metrics[1] |= {"target/top1.ema": 0.75, "target/top1.swa": 0.5, "source_val/top1.ema": 0.25}
+    assert accuracies(metrics) == {"last": 0.60, "source_val": 0.60, "oracle": 0.90, "ema": 0.75, "swa": 0.5}
+
+
+def test_the_fields_of_a_result(tiny: Tiny) -> None:
+    result = summarise(tiny(seed=3, algorithm="fixmatch_upcsc"), records((0.5, 0.4)), "reduced")
     assert list(result) == [
-        *("dataset", "labels_per_class", "algorithm", "target_domain", "seed", "iterations"),
-        *("top1", "seconds", "config_hash", "version", "scale"),
+        *("format", "dataset", "labels_per_class", "base", "plugins", "variant", "step", "title", "options"),
+        *("target_domain", "seed", "iterations", "top1", "metrics", "seconds", "config_hash", "version", "scale"),
     ]
-    assert (result["seed"], result["iterations"], result["scale"]) == (3, 1, "reduced")
+    assert (result["format"], result["seed"], result["iterations"], result["scale"]) == (2, 3, 1, "reduced")
+    assert result["options"]["upc_weight"] == 1.0
+    assert (result["base"], result["plugins"], result["title"]) == ("fixmatch", ["upcsc"], "FixMatch + UPCSC")
+
+
+def test_every_number_of_the_last_evaluation_is_in_the_result(tiny: Tiny) -> None:
+    last = {**records((0.5, 0.4))[0], "train/upc": 3.5, "unlabeled/keep_rate": None, "note": "text"}
+    result = summarise(tiny(), [last], "reduced")
+    assert result["metrics"] == {
+        "iteration": 1,
+        "source_val/top1": 0.5,
+        "target/top1": 0.4,
+        "seconds": 1.0,
+        "train/upc": 3.5,
+    }
+
+
+def test_a_result_of_another_format_is_refused(tiny: Tiny) -> None:
+    folder = RunFolder(run_path(tiny()))
+    folder.write_result({**summarise(tiny(), records((0.5, 0.4)), "reduced"), "format": 1})
+    with pytest.raises(
+        UserError, match=r"result\.json: not a result of format 2; train the run again with --overwrite"
+    ):
+        folder.read_result()
+
+
+def test_the_name_of_a_run_is_read_from_its_path() -> None:
+    name = RunName("pacs", 10, "fixmatch_upcsc--top1_proxy", "photo", 3)
+    assert RunName.from_path(Path("somewhere") / name.path) == name
+    for other in ("pacs/10/fixmatch/photo/seed3", "pacs/10lpc/fixmatch/photo/3", "10lpc/seed3"):
+        assert RunName.from_path(Path("/") / other) is None
+
+
+def test_all_runs_are_found_each_once_and_links_are_followed(tmp_path: Path) -> None:
+    for path, name in (("b/two", "job.json"), ("a/one", "config.yaml"), ("c/three", "result.json"), ("d", "other")):
+        (tmp_path / "runs" / path).mkdir(parents=True)
+        (tmp_path / "runs" / path / name).touch()
+    (tmp_path / "runs" / "a" / "one" / "tensorboard").mkdir()
+    (tmp_path / "runs" / "a" / "one" / "tensorboard" / "config.yaml").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    (tmp_path / "runs" / "d" / "circle").symlink_to(tmp_path)
+    found = find_runs([tmp_path / "runs", tmp_path / "link", tmp_path / "runs" / "a" / "one"])
+    assert [folder.path.name for folder in found] == ["one", "two", "three"]
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        list(find_runs([tmp_path / "nowhere"]))
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Iterator[Path]:
+    """A file for --extend that brings a dataset called ``lunar``."""
+    path = tmp_path / "mine.py"
+    write_extension(path, "lunar")
+    yield path
+    for file in (path, path.with_name("moved.py"), *(tmp_path / "runs").rglob("extensions/*")):
+        registry.remove(str(file.resolve()))
+
+
+def write_extension(path: Path, name: str) -> None:
+    path.write_text(
+        "from semilearn_ext.extend import DatasetSpec, register\n"
+        f"@register(DatasetSpec(name={name!r}, title='Moon', about='test', domains=('near', 'far')))\n"
+        "def load(spec, settings): ...\n"
+    )
+
+
+def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) -> None:
+    folder = RunFolder(run_path(tiny(extend=str(extension))))
+    folder.claim(tiny(extend=str(extension)))
+    registry.remove(str(extension.resolve()))
+    extension = extension.rename(extension.with_name("moved.py"))
+    folder.claim(tiny(extend=str(extension)))
+    folder.claim(tiny(extend=str(extension)))
+    extension.write_text(extension.read_text() + "# edited\n")
+    with pytest.raises(UserError, match="contains a run with another config"):
+        folder.claim(tiny(extend=str(extension)))
+
+
+def test_a_run_is_read_with_the_extension_it_was_trained_with(tiny: Tiny, extension: Path) -> None:
+    folder = RunFolder(run_path(tiny(extend=str(extension))))
+    folder.claim(tiny(extend=str(extension)))
+    assert folder.read_settings().extend == (str(extension),)
+    registry.remove(str(extension.resolve()))
+    extension.unlink()
+    copy = folder.path / "extensions" / "extension_00.py"
+    assert folder.read_settings().extend == (str(copy),)
+    assert registry.DATASETS.get("lunar", "test").title == "Moon"
+    assert registry.DATASETS.origins["lunar"] == str(copy.resolve())

@@ -1,9 +1,10 @@
-"""Sweeps of real processes: shared, killed, stopped, continued. Only what the processes train is light."""
+"""Sweeps of real processes: shared, killed, stopped, continued. Only the training is replaced by a light one."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.job import State, record_of, status_of
-from semilearn_ext.runs.local import cores, environment, slots
+from semilearn_ext.runs.job import Job, Record, State, Status, read_record, read_status
+from semilearn_ext.runs.local import assign_slots, summary, threads_per_run
+from semilearn_ext.runs.process_pool import Outcome, Pool, by_command
 from tests.runs.light_sweep import STARTS, STEPS
 
 SCRIPT = Path(__file__).with_name("light_sweep.py")
@@ -24,8 +26,8 @@ Sweep = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
-    def start(targets: str, seeds: str, steps: int, *places: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(SCRIPT), str(tmp_path), targets, seeds, str(steps), *places]
+    def start(targets: str, seeds: str, steps: int, *slots: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(SCRIPT), str(tmp_path), targets, seeds, str(steps), *slots]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return start
@@ -44,21 +46,21 @@ def steps(path: Path) -> int:
     return len((path / STEPS).read_text()) if (path / STEPS).exists() else 0
 
 
-def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_two_sweeps_share_the_work_and_run_every_job_once(sweep: Sweep, tmp_path: Path) -> None:
     both = [sweep("pen,print", "1,2,3,4", 20) for _ in range(2)]
-    outputs = [one.communicate(timeout=120) for one in both]
-    assert [one.returncode for one in both] == [0, 0], outputs
+    outputs = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
     folders = [folder(tmp_path, target, seed) for target in ("pen", "print") for seed in (1, 2, 3, 4)]
     assert [len(starts(path)) for path in folders] == [1] * 8
     for output, _ in outputs:
-        assert json.loads(output) == {str(path): ["done", ""] for path in folders}, "each sees all of it through"
+        assert json.loads(output) == {str(path): ["done", ""] for path in folders}, "each waits for all jobs"
     assert not list(tmp_path.rglob("*.json.*")) + list(tmp_path.rglob("lock.json")) + list(tmp_path.rglob("job.json"))
 
 
@@ -68,16 +70,16 @@ def test_jobs_of_a_killed_sweep_are_neither_lost_nor_run_twice(sweep: Sweep, tmp
     wait_for(lambda: all(steps(path) for path in running))
     first.kill()
     first.communicate()
-    assert [status_of(path).state for path in running] == [State.RUNNING] * 2
+    assert [read_status(path).state for path in running] == [State.RUNNING] * 2
     again = sweep("pen", "1,2,3", 150)
     assert json.loads(again.communicate(timeout=120)[0]).keys() == {str(folder(tmp_path, "pen", k)) for k in (1, 2, 3)}
     for seed in (1, 2, 3):
-        assert status_of(folder(tmp_path, "pen", seed)).state is State.DONE
+        assert read_status(folder(tmp_path, "pen", seed)).state is State.DONE
         assert len(starts(folder(tmp_path, "pen", seed))) == 1
         assert steps(folder(tmp_path, "pen", seed)) == 150
 
 
-def test_a_killed_job_is_told_from_a_running_one_and_goes_on(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_killed_job_is_detected_and_resumes(sweep: Sweep, tmp_path: Path) -> None:
     first = sweep("pen", "1,2,3", 100)
     victim = folder(tmp_path, "pen", 1)
     wait_for(lambda: steps(victim) > 5)
@@ -85,35 +87,35 @@ def test_a_killed_job_is_told_from_a_running_one_and_goes_on(sweep: Sweep, tmp_p
     output = json.loads(first.communicate(timeout=120)[0])
     assert output[str(victim)] == ["stopped", "killed by SIGKILL"]
     assert [output[str(folder(tmp_path, "pen", seed))][0] for seed in (2, 3)] == ["done", "done"]
-    assert status_of(victim).state is State.STOPPED
+    assert read_status(victim).state is State.STOPPED
     before = steps(victim)
     assert sweep("pen", "1,2,3", 100).wait(timeout=120) == 0
-    assert status_of(victim).state is State.DONE
+    assert read_status(victim).state is State.DONE
     assert 5 < before < steps(victim) == 100
     assert len(starts(victim)) == 2
 
 
-def test_a_failure_stops_nobody_and_is_not_run_again(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_failure_stops_no_other_job_and_is_not_run_again(sweep: Sweep, tmp_path: Path) -> None:
     closed = folder(tmp_path, "street", 1)
     output = json.loads(sweep("street,pen", "1,2", 5).communicate(timeout=120)[0])
     assert output[str(closed)] == ["failed", "the street is closed"]
     assert [output[str(folder(tmp_path, "pen", seed))][0] for seed in (1, 2)] == ["done", "done"]
-    assert status_of(closed).record.attempts == 1
+    assert read_status(closed).record.attempts == 1
     assert (closed / "console.txt").read_text() == "error: the street is closed\n"
     assert sweep("street,pen", "1,2", 5).communicate(timeout=120)[0] == "{}\n"
     assert len(starts(closed)) == 1
 
 
-def test_ctrl_c_lets_every_job_save_and_the_same_command_goes_on(sweep: Sweep, tmp_path: Path) -> None:
+def test_ctrl_c_lets_every_job_save_and_the_same_command_continues(sweep: Sweep, tmp_path: Path) -> None:
     first = sweep("pen", "1,2,3", 200)
     running = [folder(tmp_path, "pen", seed) for seed in (1, 2)]
     wait_for(lambda: all(steps(path) for path in running))
     first.send_signal(signal.SIGINT)
     _, errors = first.communicate(timeout=120)
     assert first.returncode == 130
-    assert "stopped; 0 of 3 runs are done; the same command goes on" in errors
+    assert "stopped; 0 of 3 runs are done; re-run the same command to continue" in errors
     for path in running:
-        assert record_of(path).state == "stopped"
+        assert read_record(path).state == "stopped"
         assert "stopped and saved" in (path / "console.txt").read_text()
     assert starts(folder(tmp_path, "pen", 3)) == []
     before = [steps(path) for path in running]
@@ -139,18 +141,36 @@ def test_jobs_get_their_gpu(sweep: Sweep, tmp_path: Path) -> None:
         ((9, ["0"], 2), ["0", "0"]),
     ],
 )
-def test_places(arguments: tuple[int | None, list[str], int | None], expected: list[str | None]) -> None:
-    assert slots(*arguments) == expected
+def test_slots(arguments: tuple[int | None, list[str], int | None], expected: list[str | None]) -> None:
+    assert assign_slots(*arguments) == expected
 
 
-def test_places_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UserError, match="say which GPUs"):
-        slots(2, [], 2)
-    with pytest.raises(UserError, match="names one twice"):
-        slots(None, ["0", "0"], None)
+def test_contradictory_slots_are_refused() -> None:
+    with pytest.raises(UserError, match="name the GPUs"):
+        assign_slots(2, [], 2)
+    with pytest.raises(UserError, match="lists a GPU twice"):
+        assign_slots(None, ["0", "0"], None)
 
 
-def test_cores_are_shared_unless_the_user_has_said_how() -> None:
-    assert environment(None, 1, {})["OMP_NUM_THREADS"] == str(cores())
-    assert environment(None, 10 * cores(), {})["OMP_NUM_THREADS"] == "1"
-    assert environment("2", 1, {"OMP_NUM_THREADS": "7"}) == {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "2"}
+def test_runs_share_the_cores() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert [threads_per_run(slots) for slots in (1, cores, 10 * cores)] == [cores, 1, 1]
+
+
+def test_the_summary_counts_what_there_is(tmp_path: Path) -> None:
+    planned = [Job(tmp_path / str(number), Status(State.PENDING, Record())) for number in range(5)]
+    pool = Pool(planned, [None], by_command())
+    assert summary(pool) == "0/5 done, 5 pending"
+    pool.outcomes[pool.waiting.popleft().folder] = Outcome(State.DONE)
+    pool.outcomes[pool.waiting.popleft().folder] = Outcome(State.FAILED)
+    pool.locked.append(pool.waiting.popleft())
+    assert summary(pool) == "1/5 done, 1 failed, 1 locked by other processes, 2 pending"
+
+
+def test_lines_are_printed_where_there_is_no_terminal(sweep: Sweep) -> None:
+    _, errors = sweep("pen", "1,2", 2).communicate(timeout=120)
+    lines = [re.sub(r"\d\d:\d\d", "00:00", line) for line in errors.splitlines()]
+    title = "digits_mini/10lpc/supervised/pen/seed"
+    assert {f"started  {title}{seed}" for seed in (1, 2)} <= set(lines)
+    assert {f"done     {title}{seed} (00:00)" for seed in (1, 2)} <= set(lines)
+    assert lines[-1] == "         2/2 done, about 00:00 left"

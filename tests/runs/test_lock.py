@@ -1,4 +1,4 @@
-"""One process holds a folder: raced for by real processes, taken over from dead ones, kept from living ones."""
+"""One process holds the lock of a folder: in races of real processes, after crashes, and between machines."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from pathlib import Path
 import pytest
 
 from semilearn_ext.runs import lock
-from semilearn_ext.runs.lock import Held, hold, holder_of
+from semilearn_ext.runs.file_names import LOCK_FILE
+from semilearn_ext.runs.lock import Held, holder_of
 
 HOLDING = """
 import sys
 from pathlib import Path
 from semilearn_ext.runs import lock
 lock.HEARTBEAT = 0.05
-with lock.hold(Path(sys.argv[1])):
+with lock.lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
-# Each round a process of its own takes the folder and dies holding it, so that the next one has to take it over.
-# Judging a lock is slowed down: whoever does not look and take in one go is overtaken.
+# In each round a new process locks the folder and dies with the lock, so that the next one has to take it over.
+# The check of a lock is slowed down, so that a process that does not check and take it atomically is overtaken.
 RACING = """
 import os, sys, time
 from pathlib import Path
 from semilearn_ext.runs import lock
 folder, inside = Path(sys.argv[1]), Path(sys.argv[2])
-judge = lock._is_alive
-def slowly(*what):
-    verdict = judge(*what)
+is_alive = lock._is_alive
+def slowly(*arguments):
+    verdict = is_alive(*arguments)
     time.sleep(0.003)
     return verdict
 lock._is_alive = slowly
@@ -43,7 +44,7 @@ for _ in range(25):
     child = os.fork()
     if child == 0:
         try:
-            with lock.hold(folder):
+            with lock.lock(folder):
                 os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
                 time.sleep(0.003)
                 inside.unlink()
@@ -69,48 +70,48 @@ def start_holding(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for(what: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_a_held_folder_is_refused_and_its_holder_named(tmp_path: Path) -> None:
+def test_a_locked_folder_is_refused_and_its_holder_named(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
-    with pytest.raises(Held, match=f"is being trained by process {other.pid} on "), hold(tmp_path):
-        pytest.fail("held twice")
+    with pytest.raises(Held, match=f"is being trained by process {other.pid} on "), lock.lock(tmp_path):
+        pytest.fail("locked twice")
     holder = holder_of(tmp_path)
     assert holder is not None
     assert holder.pid == other.pid
     other.communicate("")
     assert holder_of(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
-    with hold(tmp_path):
+    with lock.lock(tmp_path):
         assert holder_of(tmp_path).is_this_process  # type: ignore[union-attr]
 
 
-def test_a_killed_holder_holds_no_longer(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_stale(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
     other.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    assert holder_of(tmp_path) is None, "dead, though nobody has asked for its exit code yet"
+    assert holder_of(tmp_path) is None, "dead, though its exit code has not been read yet"
     other.communicate()
-    assert (tmp_path / lock.NAME).exists()
-    with hold(tmp_path):
+    assert (tmp_path / LOCK_FILE).exists()
+    with lock.lock(tmp_path):
         assert holder_of(tmp_path).pid == os.getpid()  # type: ignore[union-attr]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_may_hold_what_it_holds_already(tmp_path: Path) -> None:
-    with hold(tmp_path):
-        with hold(tmp_path):
+def test_a_process_may_lock_a_folder_twice(tmp_path: Path) -> None:
+    with lock.lock(tmp_path):
+        with lock.lock(tmp_path):
             pass
         assert holder_of(tmp_path) is not None
     assert holder_of(tmp_path) is None
 
 
-def test_of_many_that_take_over_a_dead_ones_lock_one_wins(tmp_path: Path) -> None:
+def test_of_many_processes_one_takes_over_a_stale_lock(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", RACING, str(folder), str(tmp_path / "inside")]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -121,50 +122,50 @@ def test_of_many_that_take_over_a_dead_ones_lock_one_wins(tmp_path: Path) -> Non
 
 
 def on_another_machine(folder: Path, silent_for: float) -> None:
-    path = folder / lock.NAME
+    path = folder / LOCK_FILE
     away = {"host": "away", "machine": "away 1", "pid": os.getpid(), "started": "1", "token": "t"}
     path.write_text(json.dumps(away))
     os.utime(path, (time.time() - silent_for,) * 2)
 
 
-def test_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) -> None:
+def test_a_lock_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) -> None:
     on_another_machine(tmp_path, silent_for=lock.SILENCE / 2)
-    with pytest.raises(Held, match="on away"), hold(tmp_path):
+    with pytest.raises(Held, match="on away"), lock.lock(tmp_path):
         pass
     on_another_machine(tmp_path, silent_for=lock.SILENCE * 2)
-    with hold(tmp_path):
+    with lock.lock(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_that_another_process_has_got_since_does_not_count(tmp_path: Path) -> None:
-    with hold(tmp_path):
-        content = json.loads((tmp_path / lock.NAME).read_text())
-    (tmp_path / lock.NAME).write_text(json.dumps({**content, "started": "long ago"}))
+def test_a_reused_process_id_does_not_count(tmp_path: Path) -> None:
+    with lock.lock(tmp_path):
+        content = json.loads((tmp_path / LOCK_FILE).read_text())
+    (tmp_path / LOCK_FILE).write_text(json.dumps({**content, "started": "long ago"}))
     assert holder_of(tmp_path) is None
 
 
-def test_a_lock_without_a_name_counts_until_it_is_old(tmp_path: Path) -> None:
-    path = tmp_path / lock.NAME
+def test_an_empty_lock_counts_until_it_is_old(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_FILE
     path.touch()
-    with pytest.raises(Held, match="another process"), hold(tmp_path):
+    with pytest.raises(Held, match="another process"), lock.lock(tmp_path):
         pass
     os.utime(path, (0, 0))
-    with hold(tmp_path):
+    with lock.lock(tmp_path):
         pass
 
 
-def test_the_heart_beats(tmp_path: Path) -> None:
+def test_the_lock_is_touched_regularly(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
-    os.utime(tmp_path / lock.NAME, (0, 0))
-    wait_for(lambda: (tmp_path / lock.NAME).stat().st_mtime > 0)
+    os.utime(tmp_path / LOCK_FILE, (0, 0))
+    wait_for(lambda: (tmp_path / LOCK_FILE).stat().st_mtime > 0)
     other.communicate("")
 
 
-def test_who_slept_and_lost_the_folder_ends(tmp_path: Path) -> None:
+def test_a_suspended_process_that_lost_the_lock_exits(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
     on_another_machine(tmp_path, silent_for=0)
     assert other.wait(timeout=60) == 1
     assert other.stderr is not None
     assert "taken over by process" in other.stderr.read()
-    assert json.loads((tmp_path / lock.NAME).read_text())["host"] == "away"
+    assert json.loads((tmp_path / LOCK_FILE).read_text())["host"] == "away"

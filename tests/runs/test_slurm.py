@@ -1,4 +1,4 @@
-"""Against a real SLURM, started here on this one machine: an array runs, and jobs that are stopped go on."""
+"""Against a real SLURM, started here on one machine: an array runs, and stopped jobs resume."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def daemon(command: list[str], log: Path) -> Iterator[None]:
         process.wait(timeout=60)
 
 
-def wait_for(what: Callable[[], object], seconds: float = 300) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {condition}"
         time.sleep(0.1)
 
 
@@ -107,13 +107,13 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wait_for((folder / "munge.sock").exists)
         stack.enter_context(daemon(["slurmctld", "-D"], folder / "ctld.out"))
         stack.enter_context(daemon(["slurmd", "-D"], folder / "d.out"))
-        wait_for(lambda: said("sinfo", "--noheader", "--format=%t") == "idle")
+        wait_for(lambda: output_of("sinfo", "--noheader", "--format=%t") == "idle")
         yield folder
         subprocess.run(["scancel", "--user=root"], check=True)
-        wait_for(lambda: not said("squeue", "--noheader"))
+        wait_for(lambda: not output_of("squeue", "--noheader"))
 
 
-def said(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
@@ -124,17 +124,17 @@ def sweep(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_an_array_runs_and_jobs_that_slurm_stops_go_on(slurm: Path, tmp_path: Path, cache_dir: Path) -> None:
+def test_an_array_runs_and_jobs_stopped_by_slurm_resume(slurm: Path, tmp_path: Path, cache_dir: Path) -> None:
     flags = (
         *("--launcher", "slurm", "--time", "10", "--partition", "main", "--save_dir", "runs", "--device", "cpu"),
         *("--algorithms", "supervised", "--targets", "pen,print", "--batch_size", "6", "--labels_per_class", "5"),
         *("--num_train_iter", "600", "--num_eval_iter", "600", "--checkpoint_every", "10"),
         *("--cache_dir", str(cache_dir), "--flip", "false"),
     )
-    assert "2 runs queued as " in sweep(*flags, cwd=tmp_path)
-    assert "2 runs are queued or running already" in sweep(*flags, cwd=tmp_path)
+    assert "Queued 2 runs as SLURM job " in sweep(*flags, cwd=tmp_path)
+    assert "2 runs are already queued or running" in sweep(*flags, cwd=tmp_path)
     folders = [tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / t / "seed1" for t in ("pen", "print")]
-    array = said("squeue", "--noheader", "--format=%F").split()[0]
+    array = output_of("squeue", "--noheader", "--format=%F").split()[0]
 
     wait_for(lambda: all(list(folder.glob("checkpoint_*")) for folder in folders))
     # The signal that SLURM sends near the time limit; and a job that pushes the other one out.
@@ -144,17 +144,17 @@ def test_an_array_runs_and_jobs_that_slurm_stops_go_on(slurm: Path, tmp_path: Pa
     wait_for(lambda: all((folder / "result.json").exists() for folder in folders))
     for folder in folders:
         assert "stopped after iteration" in (folder / "console.txt").read_text()
-        assert "going on after iteration" in (folder / "log.txt").read_text()
-    wait_for(lambda: not said("squeue", "--noheader"))
+        assert "resuming after iteration" in (folder / "log.txt").read_text()
+    wait_for(lambda: not output_of("squeue", "--noheader"))
     assert sweep("status", "runs", cwd=tmp_path).strip() == "2 runs: 2 done"
 
 
-def test_what_slurm_refuses_is_one_line(slurm: Path, tmp_path: Path) -> None:
+def test_a_rejection_by_slurm_is_one_line(slurm: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "semilearn_ext", "sweep", "--launcher", "slurm", "--time", "5"]
     command += ["--partition", "nowhere", "--targets", "pen", "--save_dir", str(tmp_path / "runs")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2
-    assert "error: SLURM refused the jobs: " in done.stderr
+    assert "error: SLURM rejected the jobs: " in done.stderr
     assert "invalid partition" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -163,7 +163,7 @@ def test_what_slurm_refuses_is_one_line(slurm: Path, tmp_path: Path) -> None:
     ("text", "expected"),
     [("90", 90), ("1:30", 2), ("4:00:00", 240), ("2-12", 3600), ("1-02:03", 1563), ("0-00:00:01", 1)],
 )
-def test_times_as_slurm_writes_them(text: str, expected: int) -> None:
+def test_time_formats_of_slurm(text: str, expected: int) -> None:
     assert minutes(text) == expected
 
 
@@ -173,8 +173,8 @@ def test_other_times_are_refused(text: str) -> None:
         minutes(text)
 
 
-def test_a_request_names_only_what_was_asked_for() -> None:
-    asked = Request(minutes=60, partition="gpu", sbatch={"account": "me"}).parameters()
-    assert asked["slurm_partition"] == "gpu"
-    assert asked["slurm_additional_parameters"] == {"requeue": True, "account": "me"}
-    assert "gpus_per_node" not in asked
+def test_a_request_contains_only_what_is_set() -> None:
+    parameters = Request(minutes=60, partition="gpu", sbatch={"account": "me"}).parameters()
+    assert parameters["slurm_partition"] == "gpu"
+    assert parameters["slurm_additional_parameters"] == {"requeue": True, "account": "me"}
+    assert "gpus_per_node" not in parameters

@@ -1,4 +1,4 @@
-"""What a sweep plans: every combination once, its state, and mistakes before anything is started."""
+"""The plan of a sweep: every combination once, its state, and errors before anything is started."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.registry import DATASETS
 from semilearn_ext.runs import sweep
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import State
-from semilearn_ext.runs.sweep import Grid, experiments, find, look_at
+from semilearn_ext.runs.result import FORMAT
+from semilearn_ext.runs.sweep import Grid, experiments, find, read_jobs
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.domains import DOMAINS
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
@@ -40,12 +41,12 @@ def test_every_combination_once_and_the_first_seed_of_everything_first(tmp_path:
         for labels in (10, 5)
         for seed in (1, 2, 3)
         for method in ("fixmatch", "fixmatch_upcsc")
-        for target in DOMAINS["digits_mini"]
+        for target in DATASETS.get("digits_mini", "test").domains
     ]
     assert len(runs) == 48
 
 
-def test_what_is_not_said_is_as_in_the_config(tmp_path: Path) -> None:
+def test_values_not_given_come_from_the_config(tmp_path: Path) -> None:
     config = tmp_path / "mine.yaml"
     config.write_text(f"base: {CONFIG}\ntarget_domain: print\nseed: 7\nlr: 0.5\n")
     (run,) = experiments(grid(tmp_path, configs=[config])).values()
@@ -58,18 +59,18 @@ def test_several_configs_and_flags_for_all_of_them(tmp_path: Path) -> None:
     runs = experiments(grid(tmp_path, configs=[CONFIG, variant], targets=["pen"], overrides={"lr": "0.2"}))
     assert [(s.method, s.lr, s.options["p_cutoff"]) for s in runs.values()] == [
         ("fixmatch", 0.2, 0.95),
-        ("fixmatch_low", 0.2, 0.5),
+        ("fixmatch--low", 0.2, 0.5),
     ]
 
 
 def test_two_experiments_for_one_folder_are_refused(tmp_path: Path) -> None:
     same = tmp_path / "low.yaml"
     same.write_text(f"base: {CONFIG}\np_cutoff: 0.5\n")
-    with pytest.raises(UserError, match=r"two different experiments .*variant"):
+    with pytest.raises(UserError, match=r"two different experiments share this folder; set 'variant'"):
         experiments(grid(tmp_path, configs=[CONFIG, same], targets=["pen"]))
 
 
-def test_the_domains_of_ones_own_folders(tmp_path: Path) -> None:
+def test_the_domains_of_a_folder_of_images(tmp_path: Path) -> None:
     for name in ("red", "green", "blue"):
         (tmp_path / "images" / name).mkdir(parents=True)
     overrides = {"dataset": "folder", "data_dir": str(tmp_path / "images")}
@@ -85,15 +86,15 @@ def test_the_domains_of_ones_own_folders(tmp_path: Path) -> None:
         ({"labels": [0]}, "labels_per_class: must be at least 1"),
         ({"overrides": {"batch_size": 50}}, "50 is not divisible by the 3 source domains; try 51"),
         ({"overrides": {"source_domains": "pen"}, "targets": ["pen"]}, "'pen' is the target and cannot be a source"),
-        ({"overrides": {"dataset": "pasc"}}, "'pasc' is not a known benchmark; did you mean 'pacs'?"),
-        ({"overrides": {"overwrite": True}}, "overwrite: a sweep throws nothing away"),
+        ({"overrides": {"dataset": "pasc"}}, "'pasc' is not a known dataset; did you mean 'pacs'?"),
+        ({"overrides": {"overwrite": True}}, "overwrite: a sweep does not delete runs"),
         ({"overrides": {"upc_weight": 1}}, "not an option of fixmatch; it belongs to upc, upcsc"),
         ({"configs": [Path("no.yaml")]}, "no.yaml: no such config file"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_written(tmp_path: Path, values: dict[str, Any], expected: str) -> None:
+def test_errors_come_before_anything_is_written(tmp_path: Path, values: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError) as raised:
-        look_at(experiments(grid(tmp_path / "runs", **values)))
+        read_jobs(experiments(grid(tmp_path / "runs", **values)))
     assert expected in str(raised.value)
     assert not (tmp_path / "runs").exists()
 
@@ -103,14 +104,14 @@ def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> No
     done, stopped, *_ = runs
     for path in (done, stopped):
         RunFolder(path).claim(runs[path])
-    RunFolder(done).write_json("result.json", {"seconds": 1})
-    assert [job.status.state for job in look_at(runs)] == [State.DONE, State.STOPPED, State.LEFT, State.LEFT]
-    assert sweep.count(look_at(runs)) == "4 runs: 1 done, 1 stopped, 2 left"
+    RunFolder(done).write_result({"format": FORMAT, "seconds": 1})
+    assert [job.status.state for job in read_jobs(runs)] == [State.DONE, State.STOPPED, State.PENDING, State.PENDING]
+    assert sweep.count(read_jobs(runs)) == "4 runs: 1 done, 1 stopped, 2 pending"
     assert {job.folder for job in find(tmp_path)} == {done, stopped}
     for path in (done, stopped):
         other = experiments(grid(tmp_path, targets=[runs[path].target_domain], overrides={"lr": "0.7"}))
-        with pytest.raises(UserError, match="holds a run with another config"):
-            look_at(other)
+        with pytest.raises(UserError, match="contains a run with another config"):
+            read_jobs(other)
 
 
 @pytest.mark.parametrize("content", ['{"seconds": 1', "[]", ""])
@@ -120,13 +121,13 @@ def test_a_damaged_result_is_named(tmp_path: Path, content: str) -> None:
     RunFolder(path).claim(runs[path])
     (path / "result.json").write_text(content)
     with pytest.raises(UserError, match=r"seed1/result.json: "):
-        look_at(runs)
+        read_jobs(runs)
 
 
 def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         find(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="there are no runs in it"):
+    with pytest.raises(UserError, match="contains no runs"):
         find(tmp_path)
 
 
@@ -148,20 +149,12 @@ def test_a_thousand_runs_are_planned_without_torch(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     *listed, counted, imported = done.stdout.splitlines()
     assert len(set(listed)) == 1000
-    assert counted == "1000 runs: 1000 left; 1000 to run"
+    assert counted == "1000 runs: 1000 pending; 1000 to run"
     assert imported == "set()"
     assert not list(tmp_path.iterdir())
 
 
-def test_benchmarks_and_their_domains_are_the_same_list() -> None:
-    from semilearn_ext.data.catalog import BENCHMARKS
-
-    assert set(BENCHMARKS) == {*DOMAINS, "folder"}
-    for name, make in BENCHMARKS.items():
-        assert getattr(make(), "names", DOMAINS.get(name)) == DOMAINS.get(name)
-
-
-def test_a_planned_run_remembers_where_its_paths_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planned_run_keeps_the_folder_its_paths_start_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from semilearn_ext.runs import job
 
     home, away = tmp_path / "home", tmp_path / "away"
@@ -170,14 +163,14 @@ def test_a_planned_run_remembers_where_its_paths_start(tmp_path: Path, monkeypat
     monkeypatch.chdir(home)
     runs = experiments(Grid(overrides={"save_dir": "runs", "target_domain": "pen"}))
     ((path, settings),) = runs.items()
-    job.write(path, settings)
+    job.write_plan(path, settings)
     folder = path.resolve()
     monkeypatch.chdir(away)
-    assert job.enter(folder) == settings
+    assert job.enter_plan(folder) == settings
     assert Path.cwd() == home
     (folder / "job.json").write_text(json.dumps({"cwd": str(away), "settings": settings.flat()}))
     with pytest.raises(UserError, match="was planned for"):
-        job.enter(folder)
+        job.enter_plan(folder)
     (folder / "job.json").unlink()
-    with pytest.raises(UserError, match="plan it again"):
-        job.enter(folder)
+    with pytest.raises(UserError, match="plan the run again"):
+        job.enter_plan(folder)

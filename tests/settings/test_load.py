@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from semilearn_ext.__main__ import parser
+from semilearn_ext.commands.train import settings_of
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, config_hash, dump, load_settings, read_resolved, settings_from, with_values
-from semilearn_ext.settings.command_line import parse
+from semilearn_ext.settings.load import load_base_settings
 
 CONFIG = Path(__file__).parents[2] / "config" / "ssdg"
 
@@ -18,6 +20,10 @@ CONFIG = Path(__file__).parents[2] / "config" / "ssdg"
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def parse(arguments: list[str]) -> Settings:
+    return settings_of(parser().parse_args(["train", *arguments]))
 
 
 def test_command_line_beats_yaml_beats_default(tmp_path: Path) -> None:
@@ -51,6 +57,10 @@ def test_files_that_build_on_each_other_are_refused(tmp_path: Path) -> None:
         ("amp: maybe", "amp: expected true or false, got 'maybe'"),
         ("lr: .nan", "lr: expected a number, got nan"),
         ("epoch: 0", "epoch: must be at least 1, got 0"),
+        ("average_decay: 1", "average_decay: must be below 1, got 1.0"),
+        ("average_decay: -0.1", "average_decay: must be at least 0, got -0.1"),
+        ("average_start: 1.5", "average_start: must be below 1, got 1.5"),
+        ("average: both_of", "average: 'both_of' is not one of both, ema, swa, none"),
         ("optim: Adam", "optim: 'Adam' is not one of SGD, AdamW; did you mean 'AdamW'?"),
         ("algorithm: fixmach", "algorithm: 'fixmach' is not a known algorithm; did you mean 'fixmatch'?"),
         ("algorithm: crmatch", "algorithm: USB's crmatch cannot run in this setting: "),
@@ -77,7 +87,7 @@ def test_a_mistake_in_a_file_is_one_line_with_its_name(tmp_path: Path, text: str
         (["--sede", "3"], "command line: --sede: no such setting; did you mean 'seed'?"),
         (["--seed", "x"], "command line: --seed: expected a whole number"),
         (["--seed"], "command line: argument --seed: expected one argument"),
-        (["pacs"], "'pacs' stands alone"),
+        (["pacs"], "unexpected argument 'pacs'"),
     ],
 )
 def test_a_mistake_on_the_command_line_says_so(arguments: list[str], expected: str) -> None:
@@ -130,3 +140,31 @@ def test_settings_import_neither_torch_nor_usb() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_sections_for_some_methods(tmp_path: Path) -> None:
+    """A section wins over plain keys of its own file and of included ones, and loses to later files and flags."""
+    write(
+        tmp_path / "step.yaml",
+        "lr: 1\nmethods:\n  '*_upcsc': {lr: 2, loss_form: reference}\n  erm: {step: reference}\n",
+    )
+    write(tmp_path / "data.yaml", "base: step.yaml\nseed: 3\n")
+    top = write(tmp_path / "top.yaml", "base: data.yaml\nalgorithm: fixmatch_upcsc\nlr: 4\n")
+    assert load_settings(tmp_path / "data.yaml", {}).lr == 1
+    section = load_settings(tmp_path / "data.yaml", {"algorithm": "fixmatch_upcsc"})
+    assert (section.lr, section.options["loss_form"]) == (2, "reference")
+    assert section.where("lr") == f"{tmp_path / 'step.yaml'}: lr"
+    assert load_settings(top, {}).lr == 4
+    assert load_settings(top, {"lr": 5}).lr == 5
+    assert load_settings(tmp_path / "data.yaml", {"algorithm": "erm"}).step == "reference"
+    bad = write(tmp_path / "bad.yaml", "methods: [a]\n")
+    with pytest.raises(UserError, match=r"bad.yaml: methods: expected settings by algorithm"):
+        load_settings(bad, {})
+
+
+def test_the_base_of_a_method(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "a.yaml", "algorithm: fixmatch_upcsc\nsurrogate: top1\nvariant: x\nseed: 2\np_cutoff: 0.9\n"
+    )
+    base = load_base_settings(file, {"upc_weight": "0.5", "epoch": "3"})
+    assert (base.method, base.seed, base.epoch, base.options["p_cutoff"]) == ("fixmatch", 2, 3, 0.9)

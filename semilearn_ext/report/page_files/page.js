@@ -6,7 +6,7 @@
   const colour = (name) => `var(--s${data.names.indexOf(name) % COLOURS})`;
   const dash = (name) => DASHES[Math.floor(data.names.indexOf(name) / COLOURS) % DASHES.length];
 
-  // ---- Tables: a click sorts, another turns the order round. What has no value stays last.
+  // ---- Tables: a click sorts, a second click reverses the order. Cells without a value stay last.
   const key = (row, column) => {
     const cell = row.cells[column].dataset.sort;
     if (cell === undefined) return null;
@@ -40,8 +40,8 @@
   const filter = () => {
     const dataset = chosen("dataset"), labels = chosen("labels"), words = chosen("method").trim().toLowerCase();
     for (const panel of document.querySelectorAll(".panel[data-datasets]")) {
-      const there = JSON.parse(panel.dataset.datasets);
-      panel.hidden = Boolean((dataset && !there.includes(dataset)) || (labels && panel.dataset.labels !== labels));
+      const shown = JSON.parse(panel.dataset.datasets);
+      panel.hidden = Boolean((dataset && !shown.includes(dataset)) || (labels && panel.dataset.labels !== labels));
     }
     for (const cell of document.querySelectorAll("th[data-dataset], td[data-dataset]")) {
       cell.hidden = Boolean(dataset && cell.dataset.dataset !== dataset);
@@ -79,17 +79,25 @@
     for (let mark = Math.ceil(low / step) * step; mark <= high + step / 1e6; mark += step) marks.push(+mark.toFixed(6));
     return marks;
   };
-  const shown = (mean, std, seeds) =>
-    `${mean.toFixed(1)}${std == null ? "" : ` ± ${std.toFixed(1)}`}${seeds === 5 ? "" : ` (n=${seeds})`}`;
+  const shown = (metric, mean, std, seeds) => {
+    const deviation = std == null ? "" : ` ± ${std.toFixed(metric.decimals)}`;
+    return `${mean.toFixed(metric.decimals)}${deviation}${seeds === 5 ? "" : ` (n=${seeds})`}`;
+  };
+  // Percentages end at round numbers within 0 and 100, other metrics a little beyond their values.
+  const range = (metric, values, step) => {
+    const low = Math.min(...values), high = Math.max(...values), margin = (high - low || Math.abs(high) || 1) / 20;
+    if (!metric.percent) return [low && low - margin, high && high + margin];
+    return [Math.max(0, Math.floor(low / step) * step), Math.min(100, Math.ceil(high / step) * step || step)];
+  };
 
   const MANY = 8;
   const state = new Map();  // figure -> names that are switched off
   const seriesOf = (figure) => data[figure.dataset.chart].filter(
-    (one) => one.dataset === figure.dataset.dataset && String(one.labels) === figure.dataset.labels);
-  const last = (one) => data.bars.find(
-    (bar) => bar.dataset === one.dataset && bar.labels === one.labels && bar.name === one.name)?.mean.at(-1) ?? -1;
+    (method) => method.dataset === figure.dataset.dataset && String(method.labels) === figure.dataset.labels);
+  const last = (method) => data.bars.find(
+    (bar) => bar.dataset === method.dataset && bar.labels === method.labels && bar.name === method.name)?.mean.at(-1) ?? -1;
 
-  const frame = (figure, low, high, height) => {
+  const frame = (figure, metric, [low, high], height) => {
     const width = Math.max(280, figure.clientWidth);
     const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": figure.ariaLabel });
     const box = { left: 36, right: width - 8, top: 18, bottom: height - 36 };
@@ -98,7 +106,7 @@
       make("line", { class: "grid", x1: box.left, x2: box.right, y1: y(mark), y2: y(mark) }, svg);
       make("text", { x: box.left - 6, y: y(mark) + 4, "text-anchor": "end" }, svg, mark);
     }
-    make("text", { x: 0, y: 11 }, svg, "accuracy, %");
+    make("text", { x: 0, y: 11 }, svg, metric.axis);
     make("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }, svg);
     return { svg, box, y, width };
   };
@@ -120,35 +128,31 @@
   const hideTip = (figure) => { const tip = figure.querySelector(".tip"); if (tip) tip.hidden = true; };
 
   const drawCurves = (figure, chosen) => {
-    const metric = document.getElementById("metric").value;
-    const series = chosen.filter((one) => one.mean[metric]);
+    const metric = data.metrics.find(({ name }) => name === document.getElementById("metric").value);
+    const series = chosen.filter((method) => method.mean[metric.name]).map((method) => ({
+      ...method, mean: method.mean[metric.name], std: method.std[metric.name] }));
     if (!series.length) return document.createTextNode("not measured for these methods");
-    const bounds = series.flatMap((one) => one.mean[metric].flatMap((m, k) => {
-      const s = one.std[metric]?.[k] ?? 0;
-      return [m - s, m + s];
-    }));
-    const epochs = series.flatMap((one) => one.epochs);
+    const bounds = series.flatMap((method) => method.mean.flatMap((m, k) => [m - (method.std?.[k] ?? 0), m + (method.std?.[k] ?? 0)]));
+    const epochs = series.flatMap((method) => method.epochs);
     const first = Math.min(...epochs), end = Math.max(...epochs);
-    const low = Math.max(0, Math.floor(Math.min(...bounds) / 5) * 5), high = Math.min(100, Math.ceil(Math.max(...bounds) / 5) * 5);
-    const { svg, box, y } = frame(figure, low, high, 300);
+    const { svg, box, y } = frame(figure, metric, range(metric, bounds, 5), 300);
     const x = (epoch) => box.left + 4 + (epoch - first) / (end - first || 1) * (box.right - box.left - 12);
     for (const mark of ticks(first, end, Math.min(8, Math.floor((box.right - box.left) / 50)))) {
       make("text", { x: x(mark), y: box.bottom + 16, "text-anchor": "middle" }, svg, mark);
     }
     make("text", { x: box.right, y: box.bottom + 32, "text-anchor": "end" }, svg, "epoch");
     const path = (points) => points.map(([a, b], k) => `${k ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
-    for (const one of series) {
-      const mean = one.mean[metric], std = one.std[metric];
-      if (!std) continue;
-      const up = one.epochs.map((e, k) => [e, mean[k] + std[k]]);
-      const down = one.epochs.map((e, k) => [e, mean[k] - std[k]]).reverse();
-      make("path", { d: `${path([...up, ...down])}Z`, fill: colour(one.name), opacity: 0.14 }, svg);
+    for (const method of series) {
+      if (!method.std) continue;
+      const up = method.epochs.map((e, k) => [e, method.mean[k] + method.std[k]]);
+      const down = method.epochs.map((e, k) => [e, method.mean[k] - method.std[k]]).reverse();
+      make("path", { d: `${path([...up, ...down])}Z`, fill: colour(method.name), opacity: 0.14 }, svg);
     }
-    for (const one of series) {
-      const points = one.epochs.map((e, k) => [e, one.mean[metric][k]]);
-      const style = { fill: "none", stroke: colour(one.name), "stroke-width": 2, "stroke-linejoin": "round" };
-      make("path", { d: path(points), ...style, "stroke-dasharray": dash(one.name) }, svg);
-      if (points.length === 1) make("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 4, fill: colour(one.name) }, svg);
+    for (const method of series) {
+      const points = method.epochs.map((e, k) => [e, method.mean[k]]);
+      const style = { fill: "none", stroke: colour(method.name), "stroke-width": 2, "stroke-linejoin": "round" };
+      make("path", { d: path(points), ...style, "stroke-dasharray": dash(method.name) }, svg);
+      if (points.length === 1) make("circle", { cx: x(points[0][0]), cy: y(points[0][1]), r: 4, fill: colour(method.name) }, svg);
     }
     const cross = make("line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" }, svg);
     const all = [...new Set(epochs)].sort((a, b) => a - b);
@@ -156,9 +160,9 @@
       const place = event.clientX - svg.getBoundingClientRect().left;
       const epoch = all.reduce((near, e) => Math.abs(x(e) - place) < Math.abs(x(near) - place) ? e : near);
       cross.setAttribute("x1", x(epoch)); cross.setAttribute("x2", x(epoch)); cross.setAttribute("visibility", "visible");
-      const lines = series.map((one) => [one, one.epochs.indexOf(epoch)]).filter(([, k]) => k >= 0)
-        .sort(([a, j], [b, k]) => b.mean[metric][k] - a.mean[metric][j])
-        .map(([one, k]) => [one.name, shown(one.mean[metric][k], one.std[metric]?.[k], one.seeds)]);
+      const lines = series.map((method) => [method, method.epochs.indexOf(epoch)]).filter(([, k]) => k >= 0)
+        .sort(([a, j], [b, k]) => b.mean[k] - a.mean[j])
+        .map(([method, k]) => [method.name, shown(metric, method.mean[k], method.std?.[k], method.seeds)]);
       showTip(figure, x(epoch), box.bottom - 8, `epoch ${epoch}`, lines);
     });
     svg.addEventListener("pointerleave", () => { cross.setAttribute("visibility", "hidden"); hideTip(figure); });
@@ -167,26 +171,26 @@
 
   const drawBars = (figure, series) => {
     const targets = series[0].targets;
-    const tops = series.flatMap((one) => one.mean.map((m, k) => m == null ? 0 : m + (one.std[k] ?? 0)));
-    const { svg, box, y } = frame(figure, 0, Math.min(100, Math.ceil(Math.max(...tops) / 10) * 10 || 10), 280);
+    const ends = series.flatMap((method) => method.mean.flatMap((m, k) => m == null ? [] : [m, m + (method.std[k] ?? 0)]));
+    const { svg, box, y } = frame(figure, data.metric, range(data.metric, [0, ...ends], 10), 280);
     const span = (box.right - box.left) / targets.length, bar = Math.min(26, span * 0.84 / series.length);
     targets.forEach((target, k) => {
       const start = box.left + span * k + (span - bar * series.length) / 2;
       const words = target.split("_"), lines = target.length * 7 > span ? words : [words.join(" ")];
       lines.forEach((line, row) =>
         make("text", { x: box.left + span * (k + 0.5), y: box.bottom + 16 + 13 * row, "text-anchor": "middle" }, svg, line));
-      series.forEach((one, j) => {
-        if (one.mean[k] == null) return;
-        const mean = one.mean[k], std = one.std[k], middle = start + bar * (j + 0.5);
-        const look = dash(one.name)
-          ? { fill: colour(one.name), "fill-opacity": 0.25, stroke: colour(one.name), "stroke-dasharray": dash(one.name) }
-          : { fill: colour(one.name) };
-        make("rect", { x: start + bar * j + bar * 0.06, width: bar * 0.88, y: y(mean), height: box.bottom - y(mean), ...look }, svg);
-        if (std != null) make("line", { class: "error", x1: middle, x2: middle, y1: y(Math.max(0, mean - std)), y2: y(mean + std) }, svg);
+      series.forEach((method, j) => {
+        if (method.mean[k] == null) return;
+        const mean = method.mean[k], std = method.std[k], middle = start + bar * (j + 0.5);
+        const look = dash(method.name)
+          ? { fill: colour(method.name), "fill-opacity": 0.25, stroke: colour(method.name), "stroke-dasharray": dash(method.name) }
+          : { fill: colour(method.name) };
+        make("rect", { x: start + bar * j + bar * 0.06, width: bar * 0.88, y: Math.min(y(0), y(mean)), height: Math.abs(y(0) - y(mean)), ...look }, svg);
+        if (std != null) make("line", { class: "error", x1: middle, x2: middle, y1: y(mean > 0 ? Math.max(0, mean - std) : mean - std), y2: y(mean + std) }, svg);
       });
       const over = make("rect", { x: box.left + span * k, width: span, y: box.top, height: box.bottom - box.top, fill: "transparent" }, svg);
       over.addEventListener("pointermove", () => {
-        const lines = series.filter((one) => one.mean[k] != null).map((one) => [one.name, shown(one.mean[k], one.std[k], one.n[k])]);
+        const lines = series.filter((method) => method.mean[k] != null).map((method) => [method.name, shown(data.metric, method.mean[k], method.std[k], method.n[k])]);
         showTip(figure, box.left + span * (k + 0.5), box.bottom - 8, target.replaceAll("_", " "), lines);
       });
     });
@@ -196,17 +200,17 @@
 
   const drawLegend = (figure, series) => {
     const legend = html("ul", { className: "legend" }, figure);
-    for (const one of series) {
+    for (const method of series) {
       const button = html("button", { type: "button" }, html("li", {}, legend));
-      button.setAttribute("aria-pressed", String(!state.get(figure).has(one.name)));
+      button.setAttribute("aria-pressed", String(!state.get(figure).has(method.name)));
       const mark = make("svg", { viewBox: "0 0 28 10", "aria-hidden": "true" }, button);
-      make("line", { x1: 1, x2: 27, y1: 5, y2: 5, stroke: colour(one.name), "stroke-width": 3, "stroke-dasharray": dash(one.name) }, mark);
-      button.append(one.name);
+      make("line", { x1: 1, x2: 27, y1: 5, y2: 5, stroke: colour(method.name), "stroke-width": 3, "stroke-dasharray": dash(method.name) }, mark);
+      button.append(method.name);
       button.addEventListener("click", () => {
         const off = state.get(figure);
-        if (!off.delete(one.name)) off.add(one.name);
+        if (!off.delete(method.name)) off.add(method.name);
         draw(figure);
-        [...figure.querySelectorAll(".legend button")].find((again) => again.textContent === one.name)?.focus();
+        [...figure.querySelectorAll(".legend button")].find((again) => again.textContent === method.name)?.focus();
       });
     }
   };
@@ -215,15 +219,15 @@
     if (figure.hidden) return;
     const all = seriesOf(figure);
     if (!state.has(figure)) {
-      const best = [...all].sort((a, b) => last(b) - last(a)).slice(MANY).map((one) => one.name);
+      const best = [...all].sort((a, b) => last(b) - last(a)).slice(MANY).map((method) => method.name);
       state.set(figure, new Set(best));
     }
     figure.replaceChildren(figure.querySelector("figcaption"));
     if (!all.length) {
-      html("p", { className: "caption", textContent: "No evaluations of whole seeds." }, figure);
+      html("p", { className: "caption", textContent: "No evaluations of complete seeds." }, figure);
       return;
     }
-    const on = all.filter((one) => !state.get(figure).has(one.name));
+    const on = all.filter((method) => !state.get(figure).has(method.name));
     if (on.length) figure.append(figure.dataset.chart === "curves" ? drawCurves(figure, on) : drawBars(figure, on));
     drawLegend(figure, all);
   };

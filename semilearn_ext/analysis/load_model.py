@@ -1,0 +1,136 @@
+"""The network of a finished run with its final weights.
+
+The run's own algorithm builds the network, because an algorithm may replace parts of it, and because only the algorithm
+knows which images it is confident of. Nothing is written to the run's folder, and the caller's random number generators
+are left as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from semilearn_ext import training
+from semilearn_ext.analysis.load_run import FinishedRun
+from semilearn_ext.data.experiment import SSDGData, load_data, view_spec
+from semilearn_ext.data.samplers import iterations_per_epoch
+from semilearn_ext.data.splits import Item, Split
+from semilearn_ext.distributed import ProcessGroup
+from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.base import SSDGBase
+from semilearn_ext.engine.context import RunContext
+from semilearn_ext.engine.device import choose_device
+from semilearn_ext.settings import Settings, with_values
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """The algorithm of a run with the weights that were tested, in eval mode."""
+
+    run: FinishedRun
+    algorithm: SSDGBase
+
+    @property
+    def data(self) -> SSDGData:
+        return self.algorithm.context.data
+
+    @property
+    def device(self) -> torch.device:
+        return self.algorithm.context.device
+
+    @property
+    def net(self) -> nn.Module:
+        """``net(x)`` returns the logits (N, C) and, as ``feat``, the features (N, D) that are classified."""
+        model = self.algorithm.model
+        # SimMatch and CoMatch wrap the network in one that returns a projection of the features.
+        return model.get_submodule("backbone") if self.algorithm.spec.projected_features else model
+
+
+def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = None) -> LoadedModel:
+    """The model together with the run's data, which are in ``data_dir`` or where the run found them."""
+    settings = _settings(run, device)
+    if data_dir is not None:
+        settings = with_values(settings, data_dir=str(data_dir))
+    return _load(run, load_data(settings))
+
+
+def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedModel:
+    """The model alone, for a machine that does not have the images it was trained on."""
+    return _load(run, _data_without_images(run, _settings(run, device)))
+
+
+def _settings(run: FinishedRun, device: str) -> Settings:
+    """The run's settings without those that matter for training only, and with the split that it used."""
+    return with_values(
+        run.settings,
+        device=device,
+        average="none",
+        splits="ours",
+        split_file=str(run.folder.split_file),
+        pretrained=False,
+        pretrain_path="",
+        amp=False,
+        compile=False,
+        use_tensorboard=False,
+        use_wandb=False,
+        use_aim=False,
+    )
+
+
+def _load(run: FinishedRun, data: SSDGData) -> LoadedModel:
+    state = checkpoint.load(run.checkpoint_file())
+    device = choose_device(data.settings)
+    # USB's hooks print to stdout when they are created.
+    with _random_state_kept(device), contextlib.redirect_stdout(io.StringIO()):
+        algorithm = training.build(RunContext(data.settings, data, device, ProcessGroup(), folder=None))
+        algorithm.restore(state)
+    if algorithm.ema is not None and data.settings.eval_with_ema:
+        algorithm.ema.apply_shadow()
+    algorithm.model.eval()
+    return LoadedModel(run, algorithm)
+
+
+@contextlib.contextmanager
+def _random_state_kept(device: torch.device) -> Iterator[None]:
+    before = checkpoint.random_state(device)
+    try:
+        yield
+    finally:
+        checkpoint.restore_random_state(before, device)
+
+
+def _data_without_images(run: FinishedRun, settings: Settings) -> SSDGData:
+    """The content of ``split.json``: names, labels and domains of the source images, and the names of the classes."""
+    content = run.folder.read_split()
+    sources: list[str] = content["source_domains"]
+    parts = [content[name] for name in ("train_x", "train_u", "val")]
+    items = [Item(name, label, domain, name) for part in parts for name, label, domain in part]
+    first, second = len(parts[0]), len(parts[0]) + len(parts[1])
+    positions = list(range(len(items)))
+    split = Split(positions[:first], positions[first:second], positions[second:], target=[])
+    domains = torch.tensor([sources.index(item.domain) for item in items])
+    counts = torch.bincount(domains[split.unlabelled], minlength=len(sources)).tolist()
+    no_images = torch.empty(0, 3, settings.img_size, settings.img_size, dtype=torch.uint8)
+    return SSDGData(
+        settings=settings,
+        store=no_images,
+        test_store=no_images,
+        items=items,
+        labels=torch.tensor([item.label for item in items]),
+        domains=domains,
+        classes=tuple(content["classes"]),
+        left_out={},
+        sources=tuple(sources),
+        split=split,
+        split_file=None,
+        short_classes={},
+        view=view_spec(settings),
+        steps_per_epoch=iterations_per_epoch(counts, settings.batch_size * settings.uratio // len(sources)),
+        scale="",
+    )

@@ -1,0 +1,119 @@
+"""Load finished runs for an analysis, and refuse those that cannot be analysed or compared. Does not import torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.report.methods import MethodId
+from semilearn_ext.runs.folder import RunFolder, find_runs
+from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import FOLDER
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has a result."""
+
+    folder: RunFolder
+    settings: Settings
+    result: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @property
+    def method(self) -> MethodId:
+        return MethodId.of_record(self.result)
+
+    def checkpoint_file(self) -> Path:
+        """The checkpoint after the last iteration."""
+        path = self.folder.checkpoint_file(self.result["iterations"])
+        if not path.is_file():
+            raise UserError(f"{path}: the checkpoint of a finished run is missing; train it again with --overwrite")
+        return path
+
+
+def load_run(path: Path) -> FinishedRun:
+    folder = RunFolder(path)
+    if not folder.config_file.is_file():
+        raise UserError(
+            f"{path}: not a run ({folder.config_file.name} is missing); the path of a run ends in "
+            f"<method>/<target>/seed<k>"
+        )
+    if not folder.is_finished:
+        raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
+    return FinishedRun(folder, folder.read_settings(), folder.read_result())
+
+
+def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
+    """The runs at or below ``paths``, each once and ordered by name. All must be finished."""
+    folders: dict[Path, RunFolder] = {}
+    for path in paths:
+        found = list(find_runs([path]))
+        if not found:
+            raise UserError(f"{path}: contains no runs")
+        folders.update({folder.path.resolve(): folder for folder in found})
+    return [load_run(folder.path) for _, folder in sorted(folders.items())]
+
+
+def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = frozenset()) -> None:
+    """Refuse runs that differ in more than the method and the properties in ``except_for``."""
+    first = runs[0]
+    ours = _conditions(first, except_for)
+    for other in runs[1:]:
+        for name, theirs in _conditions(other, except_for).items():
+            if ours[name] != theirs:
+                values = f" ({ours[name]} and {theirs})" if isinstance(theirs, str) else ""
+                raise UserError(f"{first.path} and {other.path} cannot be compared: the {name} differs{values}")
+
+
+def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
+    """What two methods must have in common to be compared."""
+    settings = run.settings
+    own_data = f" {Path(settings.data_dir).expanduser().resolve().name}" if settings.dataset == FOLDER else ""
+    conditions: dict[str, Any] = {
+        "dataset": settings.dataset + own_data,
+        "image size": f"{settings.img_size} px",
+        "backbone": f"{settings.net}, {'pretrained' if settings.pretrained else 'from scratch'}",
+        "number of labels per class": str(settings.labels_per_class),
+        "target domain": settings.target_domain,
+        "set of source domains": ", ".join(sorted(settings.source_domains)) or "all others",
+        "seed": str(settings.seed),
+    }
+    if "seed" not in except_for and "target domain" not in except_for:
+        conditions["set of labelled images"] = {row[0] for row in run.folder.read_split()["train_x"]}
+    return {name: value for name, value in conditions.items() if name not in except_for}
+
+
+def check_one_experiment_per_method(runs: Sequence[FinishedRun]) -> None:
+    """Refuse runs of one method that differ in more than seed and target, or that are the same run."""
+    seen: dict[tuple[MethodId, str, int], FinishedRun] = {}
+    experiments: dict[MethodId, FinishedRun] = {}
+    for run in runs:
+        first = experiments.setdefault(run.method, run)
+        if first.result["config_hash"] != run.result["config_hash"]:
+            raise UserError(
+                f"{first.path} and {run.path}: both are runs of {run.method.title}, but with different settings; "
+                f"give one of them a --variant"
+            )
+        key = (run.method, run.settings.target_domain, run.settings.seed)
+        if key in seen:
+            raise UserError(f"{seen[key].path} and {run.path}: the same run twice")
+        seen[key] = run
+
+
+def titles_of(runs: Sequence[FinishedRun]) -> list[str]:
+    """A title for each run in a figure: that of its method, numbered where two runs have the same."""
+    titles = [run.method.title for run in runs]
+    counts, seen = Counter(titles), Counter[str]()
+    numbered = []
+    for title in titles:
+        seen[title] += 1
+        numbered.append(title if counts[title] == 1 else f"{title} ({seen[title]})")
+    return numbered

@@ -1,0 +1,1 @@
+"""One file per benchmark: its spec, and how to recognise its folder layouts. Light: no torch."""

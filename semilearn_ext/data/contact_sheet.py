@@ -1,0 +1,53 @@
+"""A contact sheet of a dataset: domains by views, to see what a network will see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import torch
+from matplotlib import pyplot as plt
+
+from semilearn_ext.data import views
+from semilearn_ext.data.experiment import load_images, view_spec
+from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import domains_of
+
+CLASSES_SHOWN = 5
+
+
+def draw(settings: Settings, out: Path) -> None:
+    """One row per domain: the plain, weak and strong view of one image of each of a few classes."""
+    loaded = load_images(settings)
+    domains = domains_of(settings)
+    spec = view_spec(settings)
+    rng = torch.Generator().manual_seed(settings.seed)
+    makers = {
+        "plain": lambda x: views.plain(x, spec),
+        "weak": lambda x: views.weak(x, spec, rng),
+        "strong": lambda x: views.strong(x, spec, rng),
+    }
+    shown = min(CLASSES_SHOWN, len(loaded.classes))
+    figure, axes = plt.subplots(len(domains), len(makers), figsize=(3 * shown, 1.15 * len(domains)), squeeze=False)
+    for row, domain in enumerate(domains):
+        first = [
+            next(p for p, item in enumerate(loaded.items) if (item.domain, item.label) == (domain, label))
+            for label in range(shown)
+        ]
+        images = loaded.store[torch.tensor(first)]
+        for column, (name, make) in enumerate(makers.items()):
+            strip = views.denormalise(make(images), spec)
+            axis = axes[row][column]
+            axis.imshow(torch.cat(list(strip), dim=2).permute(1, 2, 0).numpy())
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if row == 0:
+                axis.set_title(f"{name} view", fontsize=12)
+            if column == 0:
+                axis.set_ylabel(domain, fontsize=12)
+    figure.tight_layout(pad=0.4)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)
+    plt.close(figure)

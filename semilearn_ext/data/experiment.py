@@ -1,0 +1,194 @@
+"""The data of one leave-one-domain-out experiment: images, labels, domains, and the part of the split each is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from semilearn_ext.data.loaded import ImageStore, Loaded
+from semilearn_ext.data.samplers import iterations_per_epoch
+from semilearn_ext.data.split_files import FETCH_SPLITS, SplitFile, apply_split, read_split, split_file_name
+from semilearn_ext.data.splits import Item, Split, as_json, check_labels, leave_one_out
+from semilearn_ext.data.view_spec import ViewSpec
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings
+from semilearn_ext.settings.domains import check_batch, dataset_of, targets_of
+from semilearn_ext.settings.domains import sources as sources_of
+from semilearn_ext.settings.scale import scale_of
+
+
+@dataclass(frozen=True)
+class SSDGData:
+    """The data of one run. Positions index ``store``, ``test_store``, ``items``, ``labels`` and ``domains`` alike."""
+
+    settings: Settings
+    store: ImageStore
+    """Whole images, squashed to a square: what training views, style views and prototypes start from."""
+    test_store: ImageStore
+    """The same images as they are seen at test."""
+    items: list[Item]
+    labels: torch.Tensor
+    """(N,) class numbers."""
+    domains: torch.Tensor
+    """(N,) number of the source domain; -1 for images of the target and of domains that are not used."""
+    classes: tuple[str, ...]
+    left_out: dict[str, str]
+    """Corrupt images that were left out, by name, with the reason."""
+    sources: tuple[str, ...]
+    split: Split
+    split_file: SplitFile | None
+    """The file that the split was read from; None: it was drawn."""
+    short_classes: dict[str, int]
+    """``"domain/class"`` and the number of labels of every class with fewer than ``labels_per_class``."""
+    view: ViewSpec
+    steps_per_epoch: int
+    scale: str
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs; ``num_train_iter`` may end the last one early."""
+        return -(-self.total_steps // self.steps_per_epoch)
+
+    @property
+    def total_steps(self) -> int:
+        return self.settings.num_train_iter or self.settings.epoch * self.steps_per_epoch
+
+    @property
+    def eval_every(self) -> int:
+        return self.settings.num_eval_iter or self.steps_per_epoch
+
+    def by_domain(self, positions: list[int]) -> list[np.ndarray]:
+        """``positions`` grouped by source domain."""
+        array = np.asarray(positions)
+        numbers = self.domains.numpy()[array]
+        return [array[numbers == number] for number in range(len(self.sources))]
+
+    def split_json(self) -> dict[str, Any]:
+        return {
+            "dataset": self.settings.dataset,
+            "target_domain": self.settings.target_domain,
+            "source_domains": list(self.sources),
+            "labels_per_class": self.settings.labels_per_class,
+            "seed": self.settings.seed,
+            "splits": self.settings.splits,
+            "split_file": self.split_file.path.name if self.split_file else None,
+            "split_sha256": self.split_file.sha256 if self.split_file else None,
+            "classes": list(self.classes),
+            "short_classes": self.short_classes,
+            **as_json(self.split, self.items),
+            "left_out": self.left_out,
+        }
+
+    def notes(self) -> list[str]:
+        """What a reader of the results should know about the data, one line each."""
+        lines = []
+        if self.split_file:
+            lines.append(f"label split: {self.split_file.path}")
+        if self.short_classes:
+            lines.append(
+                f"classes with fewer than {self.settings.labels_per_class} training images in a source domain, all of "
+                f"them labelled: {len(self.short_classes)}"
+            )
+        if self.left_out:
+            lines.append(f"corrupt images that are left out: {len(self.left_out)}")
+        return lines
+
+
+def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
+    """Load the images, split them, and check that ``world_size`` processes can share a batch of them."""
+    if len(targets_of(settings)) > 1:
+        raise UserError(f"{settings.where('target_domain')}: expected one domain, got {settings.target_domain!r}")
+    sources = sources_of(settings, settings.target_domain)
+    check_batch(settings, len(sources), world_size)
+    loaded = load_images(settings)
+    items = loaded.items
+    split, file = _split(settings, loaded, sources)
+    short_classes = check_labels(
+        split,
+        items,
+        sources=sources,
+        classes=loaded.classes,
+        labels_per_class=settings.labels_per_class,
+        few_labels=dataset_of(settings).few_labels if settings.few_labels == "auto" else settings.few_labels,
+        where=str(file.path) if file else settings.where("labels_per_class"),
+    )
+    number = {name: k for k, name in enumerate(sources)}
+    domains = torch.tensor([number.get(item.domain, -1) for item in items])
+    per_domain = settings.batch_size * settings.uratio // len(sources)
+    counts = torch.bincount(domains[split.unlabelled], minlength=len(sources))
+    steps = iterations_per_epoch(counts.tolist(), per_domain)
+    if steps == 0:
+        raise UserError(
+            f"{settings.where('batch_size')}: {per_domain} unlabelled images per domain and step, but domain "
+            f"{sources[int(counts.argmin())]!r} has only {int(counts.min())}; lower batch_size or uratio"
+        )
+    return SSDGData(
+        settings=settings,
+        store=loaded.store,
+        test_store=loaded.store if loaded.test_store is None else loaded.test_store,
+        items=items,
+        labels=torch.tensor([item.label for item in items]),
+        domains=domains,
+        classes=loaded.classes,
+        left_out=loaded.left_out,
+        sources=tuple(sources),
+        split=split,
+        split_file=file,
+        short_classes=short_classes,
+        view=view_spec(settings),
+        steps_per_epoch=steps,
+        scale=scale_of(settings),
+    )
+
+
+def load_images(settings: Settings) -> Loaded:
+    """The images of the dataset that ``settings`` name."""
+    spec = dataset_of(settings)
+    loaded: Loaded = spec.load()(spec, settings)
+    return loaded
+
+
+def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Split, SplitFile | None]:
+    """The run's split, and the file it comes from, if any."""
+    ours = leave_one_out(
+        loaded.items,
+        dataset=settings.dataset,
+        target=settings.target_domain,
+        sources=sources,
+        labels_per_class=settings.labels_per_class,
+        seed=settings.seed,
+        classes=loaded.classes,
+        held_out=loaded.held_out,
+    )
+    if settings.splits == "published":
+        if settings.split_file:
+            raise UserError(f"{settings.where('split_file')}: cannot be combined with splits: published; drop one")
+        labels = settings.labels_per_class * len(loaded.classes) * len(sources)
+        path = _published_file(settings, loaded.folder, labels)
+    elif settings.split_file:
+        name = settings.split_file.replace("{target}", settings.target_domain).replace("{seed}", str(settings.seed))
+        path = Path(name).expanduser()
+    else:
+        return ours, None
+    file = read_split(path)
+    return apply_split(file, loaded.items, ours, settings.target_domain, sources), file
+
+
+def _published_file(settings: Settings, folder: Path | None, labels: int) -> Path:
+    """``<dataset>/splits_ssdg/<target>_nlab<N>_seed<S>.json``, or a UserError that says where to get it."""
+    where, spec = settings.where("splits"), dataset_of(settings)
+    if folder is None or not spec.splits_folder:
+        raise UserError(f"{where}: no label splits were published for {spec.name}; use --splits ours")
+    path = folder / spec.splits_folder / split_file_name(settings.target_domain, labels, settings.seed)
+    if not path.is_file():
+        raise UserError(f"{where}: {path} is missing; {FETCH_SPLITS} and unpack it into {path.parent}")
+    return path
+
+
+def view_spec(settings: Settings) -> ViewSpec:
+    spec = dataset_of(settings)
+    return ViewSpec(settings.img_size, settings.flip, settings.cutout, spec.mean, spec.std, settings.cutout_color)

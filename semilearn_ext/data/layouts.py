@@ -1,0 +1,165 @@
+"""Image files in folders: the published layouts, listed without opening an image.
+
+Every layout is turned into a :class:`Tree`: image files with their class, their domain and, where the benchmark
+publishes one, its held-out validation part.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from semilearn_ext.data.splits import Item
+from semilearn_ext.errors import UserError
+from semilearn_ext.files import subfolders
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Image files below ``root``. ``held_out`` are names, or None where the benchmark publishes no such part."""
+
+    root: Path
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    items: list[Item]
+    held_out: frozenset[str] | None = None
+    folder: Path | None = None
+    """The benchmark's own folder: ``root`` or above it. Published label splits are in there."""
+
+    def path(self, item: Item) -> Path:
+        return self.root / item.name
+
+
+def plain_name(folder: str) -> str:
+    """A folder's name without case, spaces and a leading number: ``000_Alarm Clock`` -> ``alarm_clock``."""
+    return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
+
+
+def image_files(path: Path) -> list[str]:
+    """Names of the visible images in ``path``, sorted. The case of the ending does not matter."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_ENDINGS) and entry.is_file()
+            )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+
+
+def find_domains(root: Path, domains: Sequence[str]) -> dict[str, str] | None:
+    """Domain -> name of its folder, or None unless ``root`` contains a folder for every domain."""
+    existing = {plain_name(name): name for name in subfolders(root)} if root.is_dir() else {}
+    return {domain: existing[domain] for domain in domains} if set(domains) <= set(existing) else None
+
+
+def domain_class_tree(root: Path, domains: Sequence[str], order: Callable[[str], str] = str) -> Tree | None:
+    """``root/<domain>/<class>/*``, or the same with a ``train`` and a ``val`` folder in every domain.
+
+    None unless there is a folder for every domain. Classes are numbered as in :func:`list_tree`.
+    """
+    folders = find_domains(root, domains)
+    if folders is None:
+        return None
+    has_parts = all({"train", "val"} <= set(subfolders(root / folder)) for folder in folders.values())
+    return list_tree(root, folders, ("train", "val") if has_parts else (), order)
+
+
+def list_tree(
+    root: Path, folders: Mapping[str, str], parts: Sequence[str] = (), order: Callable[[str], str] = str
+) -> Tree:
+    """``root/<domain>/<class>/*``, or ``root/<domain>/<part>/<class>/*`` with parts such as train and val.
+
+    Classes must agree across domains and are numbered in the order of ``order(name)``. The part called ``val`` is the
+    published held-out part.
+    """
+    classes_of: dict[str, set[str]] = {domain: set() for domain in folders}
+    rows: list[tuple[str, str, str, str]] = []
+    held_out = []
+    for domain, folder in folders.items():
+        for part in parts or ("",):
+            base = PurePosixPath(folder, part)
+            for class_folder in subfolders(root / base):
+                name = plain_name(class_folder)
+                classes_of[domain].add(name)
+                for file in image_files(root / base / class_folder):
+                    path = str(base / class_folder / file)
+                    rows.append((path, name, domain, f"{part}/{file}" if part else file))
+                    if part == "val":
+                        held_out.append(path)
+    classes = sorted(_common_classes(classes_of, root), key=order)
+    number = {name: k for k, name in enumerate(classes)}
+    items = [Item(path, number[name], domain, key) for path, name, domain, key in rows]
+    if not items:
+        raise UserError(f"{root}: no images in {', '.join(sorted(folders.values()))}")
+    return Tree(root, tuple(folders), tuple(classes), items, frozenset(held_out) if "val" in parts else None)
+
+
+def _common_classes(classes_of: Mapping[str, set[str]], root: Path) -> set[str]:
+    """The classes of all domains, or a UserError that lists the differences."""
+    everything = set().union(*classes_of.values())
+    missing = {domain: sorted(everything - classes) for domain, classes in classes_of.items() if classes != everything}
+    if missing:
+        listed = "; ".join(f"{domain} lacks {_shortened(names)}" for domain, names in missing.items())
+        raise UserError(f"{root}: the domains do not have the same classes: {listed}")
+    return everything
+
+
+def _shortened(names: Sequence[str], limit: int = 5) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def read_list(path: Path) -> Iterator[tuple[str, int]]:
+    """The lines ``<path> <label>`` of a benchmark's split file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        name, _, label = line.rpartition(" ")
+        if not name or not label.isdigit():
+            raise UserError(f"{path}: line {number}: expected '<path> <label>', got {line!r}")
+        yield check_relative(name, f"{path}: line {number}"), int(label)
+
+
+def check_relative(name: str, where: str) -> str:
+    """``name`` if it is a path that stays below the folder it is relative to, else a UserError."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or re.match(r"^[A-Za-z]:", name):
+        raise UserError(f"{where}: {name!r} leads outside the benchmark's folder")
+    return str(path)
+
+
+def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[str, Path]]) -> Tree:
+    """A tree of the images in split files: ``lists[domain]`` has a ``train`` and a ``val`` file."""
+    classes: dict[int, str] = {}
+    items, held_out = [], []
+    for domain in domains:
+        for part, file in lists[domain].items():
+            for name, label in read_list(file):
+                path = PurePosixPath(name)
+                if len(path.parts) < 3:
+                    raise UserError(f"{file}: expected <domain>/<class>/<file>, got {name!r}")
+                known = classes.setdefault(label, plain_name(path.parts[-2]))
+                if known != plain_name(path.parts[-2]):
+                    raise UserError(f"{file}: label {label} is both {known!r} and {path.parts[-2]!r}")
+                items.append(Item(name, label, domain, path.name))
+                if part == "val":
+                    held_out.append(name)
+    if sorted(classes) != list(range(len(classes))):
+        raise UserError(f"{root}: the split files skip some labels between 0 and {max(classes)}")
+    return Tree(root, tuple(domains), tuple(classes[k] for k in range(len(classes))), items, frozenset(held_out))
+
+
+def without(tree: Tree, names: Container[str]) -> Tree:
+    """``tree`` without some of its images."""
+    return replace(tree, items=[item for item in tree.items if item.name not in names])

@@ -1,0 +1,105 @@
+"""Several processes started by ``torchrun``: which one this is, and the collective operations that are used.
+
+Gradients are averaged by one all-reduce after the backward pass instead of wrapping the network in
+DistributedDataParallel: USB's algorithms make several forward passes per step, swap weights in between and save the
+network under its own names, and none of that has to know about other processes this way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_gather
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process among all of them. A single process is rank 0 of 1."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def distributed(self) -> bool:
+        return self.world_size > 1
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum ``tensor`` over all processes, in place."""
+        if self.distributed:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace every gradient by its mean over the processes; a missing gradient counts as zero."""
+        if not self.distributed:
+            return
+        trained = [p for p in parameters if p.requires_grad]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in trained])
+        self.all_reduce(flat).div_(self.world_size)
+        for parameter, mean in zip(trained, flat.split([p.numel() for p in trained]), strict=True):
+            parameter.grad = mean.view_as(parameter)
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """True in every process when ``flag`` is true in one of them."""
+        if not self.distributed:
+            return flag
+        return bool(self.all_reduce(torch.tensor(float(flag), device=device)) > 0)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """``value`` of every process, by rank."""
+        if not self.distributed:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+    def broadcast(self, model: nn.Module) -> None:
+        """Give every process the weights of rank 0."""
+        if self.distributed:
+            for tensor in [*model.parameters(), *model.buffers()]:
+                dist.broadcast(tensor.data, src=0)
+
+    def barrier(self) -> None:
+        if self.distributed:
+            dist.barrier()
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, by rank. The gradient of a row comes from the losses of all processes.
+
+    When every process computes the same loss from the gathered rows and the gradients of the weights are averaged over
+    the processes, the result is the gradient of that loss in one process with the joined batch.
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return rows
+    return torch.cat(list(all_gather(rows.contiguous())))
+
+
+def from_environment() -> ProcessGroup:
+    """What ``torchrun`` puts into the environment; a single process without it."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ProcessGroup()
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    return ProcessGroup(*(int(os.environ.get(name, "0")) for name in names))
+
+
+def init(group: ProcessGroup, device: torch.device) -> None:
+    """Connect to the other processes: NCCL between GPUs, gloo elsewhere."""
+    if group.distributed and not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def destroy() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,163 @@
+"""Averages of the weights over training, evaluated beside the last weights and never used in training.
+
+``ema``: exponential moving average of all parameters and floating-point buffers, batch norm's statistics among them.
+``swa``: uniform average over the end of training (Izmailov et al., UAI 2018); batch norm's statistics are re-estimated.
+
+They are lists of tensors and no second network, because hooks and plug-ins hang on the modules of the first. Both
+follow ``torch.optim.swa_utils.AveragedModel``: the first update copies the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from semilearn_ext.data import views
+from semilearn_ext.data.samplers import DomainBatches, iterations_per_epoch
+from semilearn_ext.engine.device import to_device
+from semilearn_ext.errors import UserError
+from semilearn_ext.semilearn_api import Hook
+from semilearn_ext.settings import Settings
+
+if TYPE_CHECKING:
+    from semilearn_ext.engine.base import SSDGBase
+
+STATISTICS_BATCH, STATISTICS_IMAGES = 96, 2000
+"""Batch norm's statistics are re-estimated on batches of this many images, and on at most this many in all."""
+_STREAM = 2
+"""The order of these images is drawn apart from those of labelled (0) and unlabelled (1) images."""
+
+
+class Average:
+    """The running average of a list of tensors.
+
+    Args:
+        decay: the weight of the average so far; None: every update counts the same.
+    """
+
+    def __init__(self, decay: float | None) -> None:
+        self.decay = decay
+        self.updates = 0
+        self.tensors: list[Tensor] = []
+
+    @torch.no_grad()
+    def update(self, tensors: list[Tensor]) -> None:
+        if self.updates == 0:
+            self.tensors = [tensor.detach().clone() for tensor in tensors]
+        else:
+            weight = 1 / (self.updates + 1) if self.decay is None else 1 - self.decay
+            torch._foreach_lerp_(self.tensors, tensors, weight)
+        self.updates += 1
+
+
+class Averages:
+    """The averages that the settings ask for, by name (``ema``, ``swa``)."""
+
+    def __init__(self, settings: Settings, total_steps: int) -> None:
+        both = {"ema": Average(settings.average_decay), "swa": Average(None)}
+        self.kept = {name: average for name, average in both.items() if settings.average in (name, "both")}
+        self.first_step = settings.average_start * total_steps
+        """``swa`` counts the weights after every step whose number is above this."""
+
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take the weights after ``step`` steps into account."""
+        if not self.kept:
+            return
+        tensors = averaged_tensors(model)
+        for name, average in self.kept.items():
+            if name == "ema" or step > self.first_step:
+                average.update(tensors)
+
+    def begun(self) -> list[str]:
+        """The names of the averages that contain something."""
+        return [name for name, average in self.kept.items() if average.updates]
+
+    @contextmanager
+    def applied(self, name: str, model: nn.Module) -> Iterator[None]:
+        """Within this context ``model`` has the weights of an average; then, bit for bit, its own."""
+        everything = [*model.parameters(), *model.buffers()]
+        before = [tensor.detach().clone() for tensor in everything]
+        _copy(averaged_tensors(model), self.kept[name].tensors)
+        try:
+            yield
+        finally:
+            _copy(everything, before)
+
+    def state(self) -> dict[str, Any]:
+        return {name: {"updates": one.updates, "tensors": one.tensors} for name, one in self.kept.items()}
+
+    def restore(self, state: dict[str, Any], device: torch.device) -> None:
+        for name, average in self.kept.items():
+            if name not in state:
+                raise UserError(
+                    f"average: the run began without {name}, which cannot be made up for; resume it with the value of "
+                    f"average that it began with, or start over with --overwrite"
+                )
+            average.updates = state[name]["updates"]
+            average.tensors = [tensor.to(device) for tensor in state[name]["tensors"]]
+
+
+def averaged_tensors(model: nn.Module) -> list[Tensor]:
+    """All parameters and floating-point buffers."""
+    return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]
+
+
+@torch.no_grad()
+def _copy(to: list[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(to, values, strict=True):
+        tensor.copy_(value)
+
+
+class AveragesHook(Hook):
+    """Updates the averages after the optimizer."""
+
+    def after_train_step(self, algorithm: SSDGBase) -> None:
+        algorithm.averages.update(algorithm.model, algorithm.it + 1)
+
+
+@torch.no_grad()
+def estimate_statistics(algorithm: SSDGBase) -> None:
+    """Batch norm's running statistics for the present weights, as ``torch.optim.swa_utils.update_bn`` estimates them.
+
+    They are the mean over the batches of :func:`statistics_batches` of each batch's statistics. Deviation: only batch
+    norm is in training mode, so that no layer draws random numbers. Several processes share every batch.
+    """
+    context, model = algorithm.context, algorithm.model
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    momenta = [layer.momentum for layer in layers]
+    if not layers:
+        return
+    model.eval()
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a cumulative average
+        layer.train()
+    for positions in statistics_batches(algorithm):
+        own = torch.from_numpy(positions[context.group.rank :: context.group.world_size])
+        x = views.plain(context.data.store[own], context.data.view)
+        with algorithm.amp_cm():
+            model(to_device(x, context.device, context.settings.channels_last))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+
+
+def statistics_batches(algorithm: SSDGBase) -> list[np.ndarray]:
+    """Positions of about 2,000 source images at most that the method trains on, in a fixed order.
+
+    Every batch has the same number of images from every source domain, as in training, and none is repeated unless a
+    domain has less than a batch of them.
+    """
+    data = algorithm.context.data
+    unlabelled = [] if algorithm.spec.labelled_only else data.split.unlabelled
+    domains = data.by_domain(sorted({*data.split.labelled, *unlabelled}))
+    per_domain = max(1, STATISTICS_BATCH // len(domains))
+    most = STATISTICS_IMAGES // (per_domain * len(domains))
+    steps = min(max(1, most), max(1, iterations_per_epoch([len(part) for part in domains], per_domain)))
+    order = DomainBatches(domains, per_domain, steps, seed=data.settings.seed, stream=_STREAM)
+    return [order.batch(0, step) for step in range(steps)]

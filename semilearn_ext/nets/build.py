@@ -1,0 +1,16 @@
+"""From the setting ``net`` to a function that builds the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from semilearn_ext.registry import NETS
+from semilearn_ext.settings import Settings
+
+
+def net_builder(settings: Settings) -> Callable[..., nn.Module]:
+    """A function as USB calls it: ``builder(num_classes=C, ...)``. Weight files are read once, here."""
+    builder: Callable[..., nn.Module] = NETS.get(settings.net, settings.where("net")).load()(settings)
+    return builder

@@ -1,0 +1,324 @@
+"""Plug-ins on any USB algorithm: the one seam, used in stock USB and in this package's engine alike.
+
+``class FixMatchUPCSC(PluginMixin, FixMatch)`` is USB's FixMatch with plug-ins. Their modules live in the model, so
+USB's optimizer, averaged weights and checkpoints know them; their options are arguments of the algorithm; their losses
+are added by a USB hook right before the update. Nothing of USB is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from inspect import signature
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
+from semilearn_ext.nets.heads import ClassifierHead
+from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants
+from semilearn_ext.plugins.recorder import StepRecorder
+from semilearn_ext.semilearn_api import AlgorithmBase, Hook
+from semilearn_ext.settings.load import option_value
+from semilearn_ext.settings.schema import KEYS
+from semilearn_ext.specs import Option, PluginSpec
+
+GENERAL = {name: Option.of_setting(KEYS[name]) for name in ("plugin_weight", "lr_plugin")}
+"""General settings that an algorithm with plug-ins reads from its arguments."""
+DOMAINS = ("d_lb", "d_ulb")
+"""Entries of a batch with the numbers of the source domains of labelled and unlabelled images."""
+
+
+class PluginMixin(AlgorithmBase):
+    """Put in front of a USB algorithm class. ``plugin_specs`` says which plug-ins it gets."""
+
+    plugin_specs: ClassVar[tuple[PluginSpec, ...]] = ()
+    model: nn.Module
+
+    @property
+    def plugins(self) -> dict[str, Plugin]:
+        modules = unwrap(self.model).get_submodule("plugins")
+        return {spec.name: getattr(modules, spec.name) for spec in self.plugin_specs}
+
+    # --- what USB calls while it builds an algorithm --------------------------------------------------------
+
+    def set_model(self) -> nn.Module:
+        model: nn.Module = super().set_model()
+        spec = ModelSpec(
+            class_weights(find_classifier(model)).shape[1], self.num_classes, getattr(self.args, "num_domains", 0) or 0
+        )
+        self.num_domains, self.plugin_weight = spec.num_domains, general(self.args, "plugin_weight")
+        # The base draws the same random numbers as without plug-ins.
+        with torch.random.fork_rng(devices=[]):
+            plugins = {plugin.name: self._build(plugin, spec) for plugin in self.plugin_specs}
+            heads = [head for plugin in plugins.values() if (head := plugin.head()) is not None]
+        self.bare_classifier = find_classifier(model)
+        _attach(model, nn.ModuleDict(plugins), heads[0] if heads else None)
+        if self.distributed:
+            model.register_forward_hook(_use_plugin_parameters)
+        return model
+
+    def _build(self, spec: PluginSpec, model: ModelSpec) -> Plugin:
+        check_needs(spec, model)
+        options = {
+            name: option_value(option, getattr(self.args, name, option.default), f"{spec.name}: {name}")
+            for name, option in spec.options.items()
+        }
+        plugin: Plugin = spec.load()(options, model)
+        return plugin
+
+    def set_ema_model(self) -> nn.Module | None:
+        with self._without_plugins() as (plugins, head):
+            ema_model: nn.Module | None = super().set_ema_model()
+        if ema_model is not None:
+            _attach(ema_model, deepcopy(plugins), deepcopy(head))
+        return ema_model
+
+    @contextmanager
+    def _without_plugins(self) -> Iterator[tuple[nn.ModuleDict, nn.Module | None]]:
+        """The network as the base builds it, for code that builds a second one and compares their names."""
+        plugins, classifier = self.model.get_submodule("plugins"), find_classifier(self.model)
+        assert isinstance(plugins, nn.ModuleDict)
+        head = classifier if classifier is not self.bare_classifier else None
+        del self.model.plugins
+        replace_classifier(self.model, self.bare_classifier)
+        try:
+            yield plugins, head
+        finally:
+            _attach(self.model, plugins, head)
+
+    def set_optimizer(self) -> tuple[torch.optim.Optimizer, Any]:
+        optimizer, scheduler = super().set_optimizer()
+        own = [parameter for plugin in self.plugins.values() for parameter in plugin.parameters()]
+        if own:
+            _move_to_own_group(optimizer, own, general(self.args, "lr_plugin"), self.args.weight_decay)
+            if isinstance(scheduler, LambdaLR):
+                scheduler = LambdaLR(optimizer, [*scheduler.lr_lambdas, scheduler.lr_lambdas[-1]])
+        return optimizer, scheduler
+
+    def set_hooks(self) -> None:
+        self.recorder = StepRecorder(self.model, list(signature(self.train_step).parameters), self.num_domains)
+        # Before super(): hooks of equal priority run in the order of registration, and USB's update is HIGHEST too.
+        self.register_hook(PluginHook(), "PluginHook", "HIGHEST")
+        super().set_hooks()
+
+    # --- what USB calls while it trains ---------------------------------------------------------------------
+
+    def process_batch(self, input_args: Iterable[str] | None = None, **batch: Any) -> dict[str, Any]:
+        ready: dict[str, Any] = super().process_batch(input_args, **batch)
+        self._check_domains(batch)
+        device = next(self.model.parameters()).device
+        self.recorder.start(ready, {name: batch[name].to(device) for name in DOMAINS if name in batch})
+        return ready
+
+    def _check_domains(self, batch: dict[str, Any]) -> None:
+        needed = [f"d_{name.split('_')[1]}" for name in batch if name.startswith("x_")]
+        for spec in self.plugin_specs:
+            if spec.needs.domains and not all(name in batch for name in needed):
+                raise UserError(
+                    f"{spec.name}: needs domain labels: batches with the entries {' and '.join(DOMAINS)}, as the "
+                    f"datasets of semilearn_ext.usb.get_datasets have them"
+                )
+
+    def call_hook(self, fn_name: str, hook_name: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        result = super().call_hook(fn_name, hook_name, *args, **kwargs)
+        if fn_name == "masking":
+            self.recorder.see_masking(kwargs, result)
+        return result
+
+    def step_output(self, wants: Wants) -> StepOutput:
+        """What the base computed in this step, for a plug-in that wants certain images and views."""
+        views = self.out_dict.get("step_views")
+        return self.recorder.output(self, wants) if views is None else views.output(wants)
+
+    def add_plugin_losses(self) -> None:
+        """Add the plug-ins' weighted losses to ``out_dict["loss"]``, and log every term with its effective weight."""
+        for plugin in self.plugins.values():
+            if plugin.wants is None:
+                continue
+            with torch.autocast(next(self.model.parameters()).device.type, enabled=False):
+                losses = plugin.losses(self.step_output(plugin.wants))
+            for term, (weight, loss) in losses.items():
+                self._add_loss(term, self.plugin_weight * weight, loss)
+            self.log_dict.update({f"train/{name}": value for name, value in plugin.logs.items()})
+        self.recorder.clear()
+
+    def _add_loss(self, term: str, weight: float, loss: Tensor) -> None:
+        self.log_dict[f"train/{term}"] = loss.detach()
+        self.log_dict[f"train/{term}_weight"] = weight
+        if weight:
+            self.out_dict["loss"] = self.out_dict["loss"] + weight * loss
+            if "train/total_loss" in self.log_dict:
+                self.log_dict["train/total_loss"] = self.log_dict["train/total_loss"] + weight * loss.detach()
+
+    # --- features of the labelled images, for plug-ins that ask for them once per epoch ---------------------
+
+    @torch.no_grad()
+    def labelled_features(self, mode: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (M, D), labels (M,) and domains (M,) of all labelled images; one forward pass per domain."""
+        model = unwrap(self.model)
+        device = next(model.parameters()).device
+        features, labels, domains = [], [], []
+        model.train(mode == "train")
+        # The base draws the same random numbers as without plug-ins, in a network with dropout too.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            for number, (images, numbers) in enumerate(self.labelled_images()):
+                with self.amp_cm():
+                    features.append(classifier_inputs(model, images.to(device)))
+                labels.append(numbers.to(device))
+                domains.append(torch.full_like(labels[-1], number))
+        model.train()
+        return torch.cat(features), torch.cat(labels), torch.cat(domains)
+
+
+class StockData(AlgorithmBase):
+    """What plug-ins need of stock USB. Put behind a USB algorithm class."""
+
+    base: ClassVar[str]
+    """The base algorithm's name."""
+    model: nn.Module
+
+    def set_dataset(self) -> dict[str, Any] | None:
+        if self.args.imb_algorithm is not None:
+            raise UserError(
+                f"{self.args.algorithm}: plug-ins do not run under USB's algorithms for imbalanced data, which replace "
+                f"the network and the step; leave out imb_algorithm: {self.args.imb_algorithm}"
+            )
+        # USB's datasets choose the views by the name of the algorithm.
+        self.algorithm = self.base
+        datasets: dict[str, Any] | None = super().set_dataset()
+        return datasets
+
+    def process_batch(self, input_args: Iterable[str] | None = None, **batch: Any) -> dict[str, Any]:
+        missing = [name for name in input_args or signature(self.train_step).parameters if name not in batch]
+        if missing:
+            raise UserError(
+                f"{self.args.algorithm}: batches have no {', '.join(missing)}; USB's datasets choose the views by the "
+                f"name of the algorithm, so make them for {self.base!r}"
+            )
+        ready: dict[str, Any] = super().process_batch(input_args, **batch)
+        return ready
+
+    def set_optimizer(self) -> tuple[torch.optim.Optimizer, Any]:
+        """USB's own groups. With ``layer_decay`` they depend on the names of all parameters in the model."""
+        plugins = self.model.get_submodule("plugins")
+        del self.model.plugins
+        try:
+            groups: tuple[torch.optim.Optimizer, Any] = super().set_optimizer()
+        finally:
+            self.model.plugins = plugins
+        return groups
+
+    def epoch_begins(self) -> bool:
+        """Whether training is at the first step of an epoch; a resumed run may not be."""
+        return True
+
+    def labelled_images(self) -> list[tuple[Tensor, Tensor]]:
+        """Un-augmented labelled images (M, 3, H, W) and labels (M,), one pair per source domain."""
+        dataset = self.loader_dict["train_lb"].dataset
+        if not hasattr(dataset, "plain_images"):
+            raise UserError(
+                f"{self.args.algorithm}: needs un-augmented labelled images by domain; train on the datasets of "
+                f"semilearn_ext.usb.get_datasets"
+            )
+        images: list[tuple[Tensor, Tensor]] = dataset.plain_images()
+        return images
+
+
+class PluginHook(Hook):
+    """Adds the plug-ins' losses before the backward pass. Registered ahead of USB's update."""
+
+    def before_run(self, algorithm: PluginMixin) -> None:
+        if isinstance(algorithm.model, DataParallel) and len(algorithm.model.device_ids) > 1:
+            raise UserError(
+                "plug-ins do not run in nn.DataParallel; start one process per GPU (USB: multiprocessing-distributed), "
+                "or set gpu to one of them"
+            )
+
+    def before_train_epoch(self, algorithm: PluginMixin) -> None:
+        for plugin in algorithm.plugins.values():
+            if plugin.needs_labelled_features and algorithm.epoch_begins():
+                plugin.before_epoch(*algorithm.labelled_features(plugin.labelled_features_mode))
+
+    def after_train_step(self, algorithm: PluginMixin) -> None:
+        algorithm.add_plugin_losses()
+
+
+def check_needs(spec: PluginSpec, model: ModelSpec) -> None:
+    """Refuse a plug-in that cannot work with so many classes and source domains."""
+    needs = spec.needs
+    if model.num_classes < needs.classes:
+        raise UserError(
+            f"{spec.name}: needs at least {needs.classes} classes, but the data have {model.num_classes}; "
+            f"use another plug-in"
+        )
+    if needs.domains and not model.num_domains:
+        raise UserError(
+            f"{spec.name}: needs domain labels; train on the datasets of semilearn_ext.usb.get_datasets and set "
+            f"num_domains to the number of source domains"
+        )
+    if model.num_domains and model.num_domains < needs.sources:
+        raise UserError(
+            f"{spec.name}: needs at least {needs.sources} source domains, but there is only {model.num_domains}; "
+            f"add a domain"
+        )
+
+
+def general(args: Any, name: str) -> float:
+    """A general setting from USB's arguments."""
+    value: float = option_value(GENERAL[name], getattr(args, name, GENERAL[name].default), name)
+    return value
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network behind the wrappers that USB's ``send_model_cuda`` adds."""
+    if isinstance(model, DistributedDataParallel | DataParallel):
+        module: nn.Module = model.module
+        return module
+    return model
+
+
+def classifier_inputs(model: nn.Module, images: Tensor) -> Tensor:
+    """(N, D): what the network classifies, which is not what SimMatch and CoMatch return as features."""
+    captured: list[Tensor] = []
+    handle = find_classifier(model).register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0]))
+    try:
+        model(images)
+    finally:
+        handle.remove()
+    return captured[0].float()
+
+
+def _attach(model: nn.Module, plugins: nn.ModuleDict, head: nn.Module | None) -> None:
+    model.plugins = plugins
+    if head is not None:
+        assert isinstance(head, ClassifierHead)
+        replace_classifier(model, head)
+
+
+def _move_to_own_group(
+    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], lr: float, weight_decay: float
+) -> None:
+    own = set(parameters)
+    for group in optimizer.param_groups:
+        group["params"] = [parameter for parameter in group["params"] if parameter not in own]
+    optimizer.add_param_group({"name": "plugin", "params": parameters, "lr": lr, "weight_decay": weight_decay})
+    # USB logs the learning rate of the last group, which stays one of the base's.
+    optimizer.param_groups.insert(-1, optimizer.param_groups.pop())
+
+
+def _use_plugin_parameters(model: nn.Module, _: Any, output: Any) -> Any:
+    """Tie the plug-ins' parameters to the output without changing it.
+
+    DistributedDataParallel expects no gradient for parameters that the forward pass does not use, and plug-ins use
+    theirs after it.
+    """
+    if not isinstance(output, dict) or not torch.is_grad_enabled():
+        return output
+    touched = [parameter.sum() for parameter in model.get_submodule("plugins").parameters()]
+    return {**output, "logits": output["logits"] + 0 * torch.stack(touched).sum()} if touched else output

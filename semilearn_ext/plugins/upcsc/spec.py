@@ -1,0 +1,55 @@
+"""UPCSC and its two halves: what they are called and which options they have."""
+
+from __future__ import annotations
+
+from semilearn_ext.specs import Option, PluginSpec
+
+PAPER = "https://arxiv.org/abs/2503.13915"
+
+_UPC_WEIGHT = {"upc_weight": Option(1.0, "weight of the UPC loss", minimum=0)}
+_SC_WEIGHT = {"sc_weight": Option(1.0, "weight of the SC loss", minimum=0)}
+_UPC_ONLY = {
+    "unconfident_negatives": Option(True, "unconfident views are negatives of confident ones in UPC"),
+}
+_SC_ONLY = {
+    "surrogate": Option(
+        "weighted",
+        "the positive of SC: the candidates' proxies weighted by confidence, their average, or the best one",
+        choices=("weighted", "average", "top1"),
+    ),
+}
+_BOTH = {
+    "loss_form": Option(
+        "paper",
+        "the paper's equations, or reference: the released code's single mean and dropped negatives",
+        choices=("paper", "reference"),
+    ),
+    "temperature": Option(1.0, "temperature that all similarities are divided by; the paper has none: 1", minimum=1e-4),
+    "projector_dim": Option(0, "width of the two projectors; 0: the width of the feature", minimum=0),
+    "contrast_views": Option("all", "views that are contrasted", choices=("all", "weak", "strong")),
+}
+
+UPC = PluginSpec(
+    name="upc",
+    title="UPC",
+    about="unlabelled proxy-based contrastive loss for confident images (CVPR 2025)",
+    paper=PAPER,
+    options={**_UPC_WEIGHT, **_UPC_ONLY, **_BOTH},
+    implementation="semilearn_ext.plugins.upcsc.plugin:UPC",
+)
+SC = PluginSpec(
+    name="sc",
+    title="SC",
+    about="surrogate class loss for unconfident images (CVPR 2025)",
+    paper=PAPER,
+    options={**_SC_WEIGHT, **_SC_ONLY, **_BOTH},
+    implementation="semilearn_ext.plugins.upcsc.plugin:SC",
+)
+UPCSC = PluginSpec(
+    name="upcsc",
+    title="UPCSC",
+    about="UPC and SC together: the paper's method (CVPR 2025)",
+    paper=PAPER,
+    options={**_UPC_WEIGHT, **_SC_WEIGHT, **_UPC_ONLY, **_SC_ONLY, **_BOTH},
+    implementation="semilearn_ext.plugins.upcsc.plugin:UPCSC",
+)

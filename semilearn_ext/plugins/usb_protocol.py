@@ -1,0 +1,20 @@
+"""What the plug-ins use of USB's ``AlgorithmBase``, which has no type hints of its own."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Protocol
+
+from torch import nn
+
+
+class UsbAlgorithm(Protocol):
+    args: Namespace
+    num_classes: int
+    it: int
+    distributed: bool
+    model: nn.Module
+    loader_dict: dict[str, Any]
+    hooks_dict: dict[str, Any]
+    out_dict: dict[str, Any]
+    log_dict: dict[str, Any]

@@ -1,0 +1,193 @@
+"""Every algorithm, plug-in, dataset and network there is, by name, and the rules for names. Light: no torch, no USB.
+
+A file passed with ``--extend`` adds to these registries through the same door, :func:`add`. A second registration of
+a name, or a second owner of an option, is an error that names both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from semilearn_ext import algorithms, data, nets, plugins
+from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.settings.schema import KEYS
+from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
+
+S = TypeVar("S", bound=Spec)
+HOME = "semilearn_ext"
+
+
+class Registry(Generic[S]):
+    """Specs of one kind, by name, with where each was declared."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.origins: dict[str, str] = {}
+        self._specs: dict[str, S] = {}
+
+    def add(self, spec: S, origin: str = HOME) -> None:
+        if spec.name in self._specs:
+            raise UserError(
+                f"{origin}: {self.kind} {spec.name!r} is already defined in {self.origins[spec.name]}; "
+                f"choose another name"
+            )
+        self._specs[spec.name] = spec
+        self.origins[spec.name] = origin
+
+    def remove(self, origin: str) -> None:
+        """Forget everything that ``origin`` declared."""
+        for name in [name for name, place in self.origins.items() if place == origin]:
+            del self._specs[name], self.origins[name]
+
+    def get(self, name: str, where: str) -> S:
+        """The spec called ``name``, or a UserError with the nearest known name."""
+        if name not in self._specs:
+            hint = did_you_mean(name, self._specs) or f" (known: {', '.join(sorted(self._specs))})"
+            raise UserError(f"{where}: {name!r} is not a known {self.kind}{hint}")
+        return self._specs[name]
+
+    def names(self) -> list[str]:
+        return list(self._specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(list(self._specs.values()))
+
+
+ALGORITHMS: Registry[AlgorithmSpec] = Registry("algorithm")
+PLUGINS: Registry[PluginSpec] = Registry("plug-in")
+DATASETS: Registry[DatasetSpec] = Registry("dataset")
+NETS: Registry[NetSpec] = Registry("network")
+
+
+def add(spec: Spec, origin: str = HOME) -> None:
+    """Register ``spec``. Names and options that are already taken are refused."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.name):
+        raise UserError(f"{origin}: {spec.name!r}: names consist of letters, digits, '_', '-' and '.'")
+    if isinstance(spec, AlgorithmSpec):
+        _check_options(f"algorithm {spec.name!r}", spec.options, ((o.name, o.options) for o in PLUGINS), origin)
+        ALGORITHMS.add(spec, origin)
+    elif isinstance(spec, PluginSpec):
+        if "_" in spec.name:
+            raise UserError(f"{origin}: plug-in {spec.name!r}: '_' separates plug-ins; choose a name without it")
+        others = ((other.name, other.options) for other in (*ALGORITHMS, *PLUGINS))
+        _check_options(f"plug-in {spec.name!r}", spec.options, others, origin)
+        PLUGINS.add(spec, origin)
+    elif isinstance(spec, DatasetSpec):
+        DATASETS.add(spec, origin)
+    elif isinstance(spec, NetSpec):
+        NETS.add(spec, origin)
+    else:
+        raise UserError(f"{origin}: expected a spec of an algorithm, plug-in, dataset or network, got {spec!r}")
+
+
+def remove(origin: str) -> None:
+    for registry in (ALGORITHMS, PLUGINS, DATASETS, NETS):
+        registry.remove(origin)
+
+
+def _check_options(
+    owner: str, options: Mapping[str, Option], others: Iterable[tuple[str, Mapping[str, Option]]], origin: str
+) -> None:
+    """Refuse an option that somebody else owns. Plug-ins of one family share an option by sharing its declaration.
+
+    Algorithms may use the same option names: a run has only one of them.
+    """
+    for name in options:
+        if name in KEYS:
+            raise UserError(f"{origin}: option {name!r} of {owner} is already a general setting; rename the option")
+    for other, theirs in others:
+        for name in options.keys() & theirs.keys():
+            if options[name] is not theirs[name]:
+                raise UserError(
+                    f"{origin}: option {name!r} of {owner} is already an option of {other!r}; rename the option"
+                )
+
+
+class Method(NamedTuple):
+    """The parts of an algorithm's name: ``fixmatch_upcsc`` is the base fixmatch with the plug-in upcsc."""
+
+    base: str
+    plugins: tuple[str, ...]
+
+
+def parse_method(algorithm: str, where: str) -> Method:
+    """The base and the plug-ins that ``algorithm`` names, or a UserError that says what is wrong."""
+    base = algorithm
+    named: tuple[str, ...] = ()
+    while base not in ALGORITHMS:
+        base, _, last = base.rpartition("_")
+        if not base or last not in PLUGINS:
+            raise UserError(f"{where}: {algorithm!r} is not a known algorithm{_hint(algorithm)}")
+        named = (last, *named)
+    spec = ALGORITHMS.get(base, where)
+    if spec.unavailable:
+        raise UserError(f"{where}: USB's {base} cannot run in this setting: {spec.unavailable}")
+    for plugin in named:
+        reason = incompatible(spec, PLUGINS.get(plugin, where))
+        if reason:
+            raise UserError(f"{where}: {reason}")
+    heads = [plugin for plugin in named if PLUGINS.get(plugin, where).needs.head]
+    if len(heads) > 1:
+        raise UserError(f"{where}: {' and '.join(heads)} both replace the classifier; use one of them")
+    if len(set(named)) != len(named):
+        raise UserError(f"{where}: {algorithm!r} names a plug-in twice")
+    return Method(base, named)
+
+
+def incompatible(base: AlgorithmSpec, plugin: PluginSpec) -> str:
+    """Why ``plugin`` cannot be added to ``base``; empty if it can."""
+    if base.no_plugins:
+        return f"{base.name} cannot take plug-ins: {base.no_plugins}"
+    if plugin.needs.head and not base.takes_head:
+        hosts = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
+        return f"{plugin.name} replaces the classifier, which {base.name} does not support; it runs on {hosts}"
+    return ""
+
+
+def methods() -> list[str]:
+    """Names of all algorithms that can run, alone and with one plug-in."""
+    bases = [spec for spec in ALGORITHMS if not spec.unavailable]
+    pairs = [f"{base.name}_{plugin.name}" for base in bases for plugin in PLUGINS if not incompatible(base, plugin)]
+    return [*(base.name for base in bases), *pairs]
+
+
+def _hint(algorithm: str) -> str:
+    known = ", ".join(sorted(ALGORITHMS.names()))
+    return did_you_mean(algorithm, methods()) or f" (known: {known}, each with plug-ins: fixmatch_upcsc)"
+
+
+def options_of(method: Method) -> dict[str, Option]:
+    """The options of the base and of every plug-in."""
+    options = dict(ALGORITHMS.get(method.base, "algorithm").options)
+    for name in method.plugins:
+        options |= PLUGINS.get(name, "plug-in").options
+    return options
+
+
+def owners_of(option: str) -> list[str]:
+    """Names of the algorithms and plug-ins that have ``option``."""
+    return sorted(spec.name for spec in (*ALGORITHMS, *PLUGINS) if option in spec.options)
+
+
+def steps_of(base: str) -> tuple[str, ...]:
+    """The steps that an algorithm can be trained with, the default first."""
+    spec = ALGORITHMS.get(base, "algorithm")
+    in_usb = bool(spec.implementation or spec.engine) or base in algorithms.USB_NAMES
+    return (*(("usb",) if in_usb else ()), *(("reference",) if spec.reference else ()))
+
+
+def method_title(base: str, named: Iterable[str] = (), variant: str = "") -> str:
+    """``FixMatch + UPCSC (top1 proxy)``. Names that are not registered are shown capitalised."""
+    parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base.capitalize()]
+    parts += [PLUGINS.get(name, "").title if name in PLUGINS else name.capitalize() for name in named]
+    title = " + ".join(parts)
+    return f"{title} ({variant.replace('_', ' ')})" if variant else title
+
+
+for _spec in (*algorithms.SPECS, *plugins.SPECS, *data.SPECS, *nets.SPECS):
+    add(_spec)

@@ -1,0 +1,70 @@
+"""Any number that an evaluation records: what to call it and how to print it, derived from its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from semilearn_ext.runs.result import TARGET
+
+IMAGES = {
+    "target": "the target domain",
+    "source_val": "held-out source images",
+    "unlabeled": "unlabelled source images",
+    "train": "training batches",
+}
+AVERAGED = {".ema": " of the EMA weights", ".swa": " of the SWA weights"}
+"""Endings of metrics that were measured with averaged weights."""
+NOT_METRICS = ("iteration", "epoch", "seconds")
+"""Numbers in an evaluation record that tell when it was written."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its recorded name, ``<images>/<quantity>``: ``unlabeled/keep_rate``, ``train/upc``."""
+
+    name: str = TARGET
+
+    @property
+    def is_target_accuracy(self) -> bool:
+        """The default, which follows the protocol and which the paper reports."""
+        return self.name == TARGET
+
+    @property
+    def is_accuracy(self) -> bool:
+        return self.name.removesuffix(self._average).endswith("top1")
+
+    @property
+    def _average(self) -> str:
+        return next((ending for ending in AVERAGED if self.name.endswith(ending)), "")
+
+    @property
+    def is_share(self) -> bool:
+        """A number between 0 and 1, printed in percent."""
+        endings = ("_rate", "_ratio", "/ece", "/pseudo_precision", "/pseudo_recall")
+        return self.is_accuracy or self.name.endswith(endings)
+
+    @property
+    def factor(self) -> float:
+        return 100.0 if self.is_share else 1.0
+
+    @property
+    def decimals(self) -> int:
+        return 1 if self.is_share else 3
+
+    @property
+    def quantity(self) -> str:
+        """``accuracy``, ``keep rate``, ``upc``."""
+        quantity = self.name.rpartition("/")[2].removesuffix(self._average)
+        title = {"top1": "accuracy", "ece": "expected calibration error"}.get(quantity, quantity.replace("_", " "))
+        return title + AVERAGED.get(self._average, "")
+
+    @property
+    def title(self) -> str:
+        """``keep rate on unlabelled source images``."""
+        images = self.name.rpartition("/")[0]
+        return f"{self.quantity} on {IMAGES[images]}" if images in IMAGES else self.name
+
+    @property
+    def axis(self) -> str:
+        """The title with its unit."""
+        return f"{self.title} (%)" if self.is_share else self.title

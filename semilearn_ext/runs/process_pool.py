@@ -1,0 +1,216 @@
+"""The processes of a local sweep: one per job, started by command or by fork, and the pool that keeps track of them.
+
+``concurrent.futures`` does not fit: one killed worker breaks its whole pool, a worker cannot be sent a signal, and
+workers do not outlive the process that started them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Protocol
+
+from semilearn_ext.runs import job as jobs
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.runs.job import Job, State
+
+RECHECK = 2.0
+"""Seconds between two checks of jobs that other processes have locked."""
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Process(Protocol):
+    """A running job. ``subprocess.Popen`` is one."""
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+
+
+Start = Callable[[Path, int, dict[str, str], Path], Process]
+"""Starts the job planned in a folder: ``start(folder, attempt, environment, console)``."""
+
+
+def job_command(folder: Path, attempt: int) -> list[str]:
+    """The command that trains the run planned in ``folder``, unless another process has begun this attempt."""
+    return [sys.executable, "-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt)]
+
+
+def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start:
+    """Start each job as a new program."""
+
+    def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Process:
+        with console.open("ab") as output:
+            return subprocess.Popen(
+                command(folder, attempt),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal goes to the sweep only, which passes it on
+            )
+
+    return start
+
+
+def can_fork() -> bool:
+    """A process that has initialised a GPU cannot be forked safely, so jobs are forked on CPU-only machines only."""
+    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists()
+
+
+def by_fork(target: Callable[[Path, int], int], preload: str) -> Start:
+    """Start each job as a fork of this process, which imports the module ``preload`` first.
+
+    Importing torch and USB takes longer than training for a few epochs on a small benchmark does; this way it happens
+    once per sweep instead of once per run. ``target(folder, attempt)`` returns the exit code.
+    """
+    # Ctrl-C ends this process at once: an exception could be swallowed somewhere in the imports. Nothing runs yet.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    importlib.import_module(preload)
+    signal.signal(signal.SIGINT, handler)
+    context = multiprocessing.get_context("fork")
+
+    def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Process:
+        process = context.Process(target=_child, args=(target, folder, attempt, environment, console))
+        # Until the child has handlers of its own, a signal must wait, or the sweep's handler would swallow it there.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        return _Fork(process)
+
+    return start
+
+
+@dataclass(frozen=True)
+class _Fork:
+    process: ForkProcess
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.process.pid is not None and self.process.exitcode is None:
+            os.kill(self.process.pid, number)
+
+
+def _child(
+    target: Callable[[Path, int], int], folder: Path, attempt: int, environment: dict[str, str], console: Path
+) -> None:
+    os.setsid()  # Ctrl-C in the terminal goes to the sweep only, which passes it on
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    os.environ.update(environment)
+    output = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    sys.exit(target(folder, attempt))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: done, failed or stopped, and why."""
+
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Running:
+    job: Job
+    process: Process
+    gpu: str | None
+    began: float = field(default_factory=time.monotonic)
+
+
+class Pool:
+    """The jobs of one sweep and the processes that train them, one per slot. A slot is a GPU's number or None.
+
+    Other sweeps may work on the same jobs: a job locked by another process is checked again later, and one that another
+    process has finished, or has tried and failed, is not run again.
+    """
+
+    def __init__(self, planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> None:
+        self.waiting = deque(planned)
+        self.locked: list[Job] = []
+        self.free = deque(slots)
+        self.running: list[_Running] = []
+        self.outcomes: dict[Path, Outcome] = {}
+        self._start = start
+        self._checked = time.monotonic()
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.waiting) + len(self.locked) + len(self.running)
+
+    def count(self, state: State) -> int:
+        return sum(outcome.state is state for outcome in self.outcomes.values())
+
+    def start(self) -> Iterator[Job]:
+        """Start as many jobs as there are free slots."""
+        while self.free and self.waiting:
+            job = self.waiting.popleft()
+            status = jobs.read_status(job.folder)
+            if status.state is State.DONE:
+                self.outcomes[job.folder] = Outcome(State.DONE)
+            elif status.state is State.RUNNING:
+                self.locked.append(job)
+            elif status.state is State.FAILED and status.record.attempts > job.status.record.attempts:
+                self.outcomes[job.folder] = Outcome(State.FAILED, status.record.reason)
+            else:
+                gpu = self.free.popleft()
+                environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+                console = RunFolder(job.folder).console_file
+                process = self._start(job.folder, status.record.attempts + 1, environment, console)
+                self.running.append(_Running(job, process, gpu))
+                yield job
+
+    def reap(self) -> Iterator[tuple[Job, Outcome, float]]:
+        """The jobs that have ended since the last call, and how many seconds they took."""
+        for child in list(self.running):
+            code = child.process.poll()
+            if code is None:
+                continue
+            self.running.remove(child)
+            self.free.append(child.gpu)
+            if code == jobs.EXIT_LOCKED:
+                self.locked.append(child.job)
+                continue
+            outcome = self.outcomes[child.job.folder] = _outcome(child.job.folder, code)
+            yield child.job, outcome, time.monotonic() - child.began
+
+    def recheck_locked(self) -> None:
+        """Every few seconds, return jobs that are no longer locked by another process to the waiting ones."""
+        if self.locked and time.monotonic() - self._checked > RECHECK:
+            self._checked = time.monotonic()
+            candidates, self.locked = self.locked, []
+            for job in candidates:
+                locked = jobs.read_status(job.folder).state is State.RUNNING
+                (self.locked if locked else self.waiting).append(job)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        for child in self.running:
+            child.process.send_signal(number)
+
+
+def _outcome(folder: Path, code: int) -> Outcome:
+    status = jobs.read_status(folder)
+    if status.state is State.DONE:
+        return Outcome(State.DONE)
+    if status.state is State.FAILED:
+        return Outcome(State.FAILED, status.record.reason)
+    if code < 0:
+        return Outcome(State.STOPPED, f"killed by {signal.Signals(-code).name}")
+    if code == 130:
+        return Outcome(State.STOPPED, "will resume from its checkpoint")
+    return Outcome(State.FAILED, f"the process ended with exit code {code}")

@@ -1,0 +1,69 @@
+"""``ssdg`` itself: the list of commands, help and errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext import __version__
+from semilearn_ext.__main__ import COMMANDS, console
+
+HEAVY = {"torch", "semilearn", "pandas", "numpy", "matplotlib", "submitit", "tqdm"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_every_command_is_listed_with_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        sys.exit(console(arguments))
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    for name, module in COMMANDS.items():
+        assert [name, module.HELP] in lines
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_speaks_of_ssdg(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        console([name, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: ssdg {name} ")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = f"import sys\nfrom semilearn_ext.__main__ import main\nmain([])\nprint({HEAVY} & set(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["trian"], "'trian' is not a command; did you mean 'train'? (all of them: ssdg --help)"),
+        (["train", "--sede", "1"], "--sede: no such setting; did you mean 'seed'? (all of them: ssdg train --help)"),
+    ],
+)
+def test_a_wrong_word_is_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console(arguments) == 2
+    errors = capsys.readouterr().err
+    assert expected in errors
+    assert errors.count("\n") == 1
+
+
+def test_the_module_and_the_version() -> None:
+    command = [sys.executable, "-m", "semilearn_ext", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{__version__}\n"
+
+
+def test_extensions_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from semilearn_ext.extend import NetSpec, register\n"
+        "register(NetSpec(name='tiny_listed', title='Tiny', about='a network for this test', paper=''))(lambda: None)\n"
+    )
+    assert console(["list", "--extend", str(file)]) == 0
+    assert "tiny_listed            a network for this test" in capsys.readouterr().out
+    file.write_text("raise ValueError('broken')\n")
+    assert console(["list", "--extend", str(file)]) == 2
+    assert capsys.readouterr().err == f"error: --extend: {file}: ValueError: broken\n"

@@ -1,0 +1,41 @@
+"""``ssdg data check`` lists the problems of a tree, one line each."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.data import checks
+from semilearn_ext.errors import UserError
+from tests.image_trees import pacs
+
+
+def test_counts_broken_images_and_duplicates(tmp_path: Path) -> None:
+    pacs(tmp_path, count=2, splits=False)
+    root = tmp_path / "pacs"
+    (root / "photo" / "dog" / "pic_000.jpg").write_bytes(b"")
+    shutil.copy(root / "cartoon" / "dog" / "pic_000.jpg", root / "sketch" / "dog" / "again.jpg")
+    report, problems = checks.check("pacs", tmp_path, progress=False)
+    text = "\n".join(problems)
+    assert "art_painting: 14 images, but 2048 are published" in text
+    assert "sketch/house: 2 images, but 80 are published" in text
+    assert f"{root / 'photo' / 'dog' / 'pic_000.jpg'}: corrupt or truncated image (the file is empty)" in text
+    assert "identical images: cartoon/dog/pic_000.jpg, sketch/dog/again.jpg" in text
+    assert "sketch" in report
+
+
+def test_the_command_fails_when_something_is_wrong(tmp_path: Path) -> None:
+    pacs(tmp_path, count=1, splits=False)
+    command = [sys.executable, "-m", "semilearn_ext", "data", "check", "pacs", "--root", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "problems, listed above" in done.stderr.splitlines()[-1]
+
+
+def test_not_a_benchmark_of_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'digits_mini' is not a dataset of image files"):
+        checks.check("digits_mini", tmp_path)

@@ -1,0 +1,115 @@
+"""Files passed with --extend: all of them count, their content is part of the experiment, and their state is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from semilearn_ext import registry, training
+from semilearn_ext.engine.checkpoint import checkpoint_files, load
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import run_path
+from semilearn_ext.settings import Settings, config_hash
+
+Tiny = Callable[..., Settings]
+PLUGIN = """
+import torch
+from semilearn_ext.extend import Option, Plugin, PluginSpec, register
+
+SPEC = PluginSpec(
+    name="{name}", title="{name}", about="for a test", options={{"{name}_weight": Option({weight}, "weight")}}
+)
+
+@register(SPEC)
+class Mine(Plugin):
+    def __init__(self, options, model):
+        super().__init__(options, model)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(model.num_features))
+        self.queue = torch.zeros(3)
+        self.steps = 0
+        self.history = []
+
+    def losses(self, step):
+        features = step.unlabelled[0].features
+        self.mean.lerp_(features.detach().mean(0), 0.5)
+        self.queue = torch.cat([self.queue[1:], features.detach().mean()[None]])
+        self.steps += 1
+        self.history = [*self.history, self.steps]
+        loss = self.scale * (features - self.mean).pow(2).mean() * (1 + self.queue.sum() + len(self.history))
+        return {{"{name}": (self.options["{name}_weight"], loss)}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget(tmp_path: Path) -> Iterator[None]:
+    yield
+    for path in tmp_path.rglob("*.py"):
+        registry.remove(str(path.resolve()))
+
+
+def write(path: Path, name: str, weight: float = 0.01) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PLUGIN.format(name=name, weight=weight))
+    return str(path)
+
+
+def test_a_plugins_tensors_and_numbers_resume_bit_for_bit(
+    tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
+) -> None:
+    """Parameter, buffer, plain tensor, number and list, with no code in the plug-in."""
+    values = {"algorithm": "fixmatch_mine", "extend": write(tmp_path / "mine.py", "mine"), "num_train_iter": 6}
+    unbroken, broken = (tiny(**values, save_dir=str(tmp_path / part)) for part in ("unbroken", "broken"))
+    training.run(unbroken)
+    stop_after(broken, 3)
+    training.run(broken)
+    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
+    extra = one.pop("plugins.mine._extra_state")
+    assert extra["steps"] == 6
+    assert extra["history"] == [1, 2, 3, 4, 5, 6]
+    resumed = other.pop("plugins.mine._extra_state")
+    assert torch.equal(extra.pop("queue"), resumed.pop("queue"))
+    assert extra == resumed
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert float(one["plugins.mine.scale"]) != 1
+
+
+def test_state_that_cannot_be_saved_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "mine.py", "mine"))
+    path.write_text(path.read_text().replace("self.history = []", "self.history = []; self.other = object()"))
+    with pytest.raises(UserError, match=r"Mine.other: a object cannot be saved in a checkpoint"):
+        training.run(tiny(algorithm="fixmatch_mine", extend=str(path)))
+
+
+def test_an_edited_plugin_is_another_experiment(tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    values = {"algorithm": "fixmatch_mine", "extend": write(path, "mine")}
+    first = tiny(**values)
+    before, outcome = config_hash(first), training.run(first)
+    assert not outcome.was_finished
+    assert training.run(tiny(**values)).was_finished
+    write(path, "mine", weight=0.5)
+    edited = tiny(**values)
+    assert edited.options["mine_weight"] == 0.5
+    assert config_hash(edited) != before
+    with pytest.raises(UserError, match="another config"):
+        training.run(edited)
+
+
+def test_two_files_of_one_name_both_count(tiny: Tiny, tmp_path: Path) -> None:
+    files = [write(tmp_path / "a" / "mine.py", "one"), write(tmp_path / "b" / "mine.py", "two")]
+    settings = tiny(algorithm="fixmatch_one_two", extend=",".join(files), one_weight=0.1, two_weight=0.2)
+    assert settings.plugins == ("one", "two")
+    result = training.run(settings).result
+    assert result["plugins"] == ["one", "two"]
+
+
+def test_two_files_that_declare_the_same_name_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.py", "mine"), write(tmp_path / "b.py", "mine")]
+    with pytest.raises(
+        UserError, match=r"b.py: plug-in 'mine' is already defined in .*a.py|b.py: option 'mine_weight'"
+    ):
+        tiny(algorithm="fixmatch_mine", extend=",".join(files))

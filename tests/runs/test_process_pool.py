@@ -1,0 +1,77 @@
+"""Jobs forked after the imports: they outlive a killed sweep, and Ctrl-C stops them cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.runs.job import State, read_status
+from tests.conftest import ROOT
+
+SCRIPT = Path(__file__).with_name("light_sweep.py")
+SLOW = "import pathlib, time\npathlib.Path(__file__).with_name('importing').touch()\ntime.sleep(3)\n"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sweeps fork on Linux only")
+
+
+def start(tmp_path: Path, steps: int) -> subprocess.Popen[str]:
+    """In a process group of its own, like the foreground process of a terminal."""
+    (tmp_path / "slow_module.py").write_text(SLOW)
+    environment = {**os.environ, "LIGHT_PRELOAD": "slow_module", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "runs"), "pen", "1,2", str(steps)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
+
+
+def folders(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "runs" / "digits_mini" / "10lpc" / "supervised" / "pen" / f"seed{seed}" for seed in (1, 2)]
+
+
+def states(tmp_path: Path) -> set[State]:
+    return {read_status(folder).state for folder in folders(tmp_path)}
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ctrl_c(sweep: subprocess.Popen[str]) -> str:
+    os.killpg(sweep.pid, signal.SIGINT)
+    _, errors = sweep.communicate(timeout=60)
+    assert "Traceback" not in errors
+    return errors
+
+
+def test_ctrl_c_during_the_imports_and_during_the_runs(tmp_path: Path) -> None:
+    sweep = start(tmp_path, steps=10_000)
+    wait_for((tmp_path / "importing").exists)
+    ctrl_c(sweep)
+    assert sweep.returncode == -signal.SIGINT
+    assert states(tmp_path) == {State.PENDING}
+
+    sweep = start(tmp_path, steps=10_000)
+    wait_for(lambda: all((folder / "steps.txt").exists() for folder in folders(tmp_path)))
+    assert "0 of 2 runs are done; re-run the same command to continue" in ctrl_c(sweep)
+    assert sweep.returncode == 130
+    assert states(tmp_path) == {State.STOPPED}
+    for folder in folders(tmp_path):
+        assert "stopped and saved" in (folder / "console.txt").read_text()
+
+
+def test_forks_outlive_a_killed_sweep(tmp_path: Path) -> None:
+    sweep = start(tmp_path, steps=100)
+    wait_for(lambda: all((folder / "steps.txt").exists() for folder in folders(tmp_path)))
+    sweep.kill()
+    sweep.wait()
+    assert states(tmp_path) == {State.RUNNING}
+    wait_for(lambda: states(tmp_path) == {State.DONE})
+    assert [len((folder / "starts.txt").read_text().splitlines()) for folder in folders(tmp_path)] == [1, 1]

@@ -1,0 +1,89 @@
+"""Names and options have one owner, and a name is taken apart in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from semilearn_ext import registry
+from semilearn_ext.errors import UserError
+from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, Needs, NetSpec, Option, PluginSpec
+
+HERE = "mine.py"
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    registry.remove(HERE)
+
+
+def plugin(name: str = "mine", **options: Option) -> PluginSpec:
+    return PluginSpec(name=name, title="Mine", about="a plug-in", options=options)
+
+
+def test_a_plugin_cannot_take_a_bases_option() -> None:
+    """A plug-in's own T would silently change FixMatch's."""
+    with pytest.raises(UserError, match=r"mine.py: option 'T' of plug-in 'mine' is already an option of 'adamatch'"):
+        registry.add(plugin(T=Option(0.1, "temperature")), HERE)
+
+
+def test_a_plugin_cannot_take_another_plugins_option() -> None:
+    with pytest.raises(UserError, match=r"option 'loss_form' of plug-in 'mine' is already an option of 'upc'"):
+        registry.add(plugin(loss_form=Option("paper", "form")), HERE)
+
+
+def test_an_option_cannot_be_a_general_setting() -> None:
+    with pytest.raises(UserError, match="option 'lr' of plug-in 'mine' is already a general setting"):
+        registry.add(plugin(lr=Option(0.1, "rate")), HERE)
+
+
+def test_an_algorithm_cannot_take_a_plugins_option_but_may_share_a_bases() -> None:
+    spec = AlgorithmSpec(name="mine", title="Mine", about="an algorithm", options={"T": Option(0.7, "temperature")})
+    registry.add(spec, HERE)
+    assert registry.options_of(registry.parse_method("mine", "test"))["T"].default == 0.7
+    other = replace(spec, name="other", options={"upc_weight": Option(1.0, "weight")})
+    with pytest.raises(UserError, match="option 'upc_weight' of algorithm 'other' is already an option of 'upc'"):
+        registry.add(other, HERE)
+
+
+def test_words_that_look_general_are_free() -> None:
+    """UPCSC does not own the word 'views'."""
+    registry.add(plugin(views=Option("all", "views")), HERE)
+    assert "views" in registry.options_of(registry.parse_method("fixmatch_mine", "test"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        PluginSpec(name="upcsc", title="", about=""),
+        AlgorithmSpec(name="fixmatch", title="", about=""),
+        DatasetSpec(name="pacs", title="", about=""),
+        NetSpec(name="resnet18", title="", about=""),
+    ],
+)
+def test_a_second_registration_names_both_places(spec: PluginSpec) -> None:
+    with pytest.raises(UserError, match=rf"mine.py: .*'{spec.name}' is already defined in semilearn_ext"):
+        registry.add(spec, HERE)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("../x", "names consist of"), ("a b", "names consist of")])
+def test_names_that_could_leave_a_folder_are_refused(name: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        registry.add(NetSpec(name=name, title="", about=""), HERE)
+    with pytest.raises(UserError, match="'_' separates plug-ins"):
+        registry.add(plugin("my_plugin"), HERE)
+
+
+def test_only_one_plugin_may_replace_the_classifier() -> None:
+    registry.add(replace(plugin("head"), needs=Needs(head=True)), HERE)
+    with pytest.raises(UserError, match="dgwm and head both replace the classifier; use one of them"):
+        registry.parse_method("fixmatch_dgwm_head", "test")
+
+
+def test_titles_follow_from_the_specs() -> None:
+    assert registry.method_title("fixmatch", ("upcsc",), "top1_proxy") == "FixMatch + UPCSC (top1 proxy)"
+    assert registry.method_title("fixmatch", (), "sc") == "FixMatch (sc)"
+    assert registry.method_title("fixmatch", ("entropy",)) == "FixMatch + Entropy"
