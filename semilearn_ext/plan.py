@@ -60,14 +60,13 @@ def _data(settings: Settings, data: SSDGData) -> Iterator[str]:
 
 def _training(settings: Settings, data: SSDGData) -> Iterator[str]:
     device = choose_device(settings)
-    precision = choose_precision(settings, device).dtype
     yield f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}"
     yield from _parameters(RunContext(settings, data, device, ProcessGroup(), folder=None))
     yield (
         f"schedule    {settings.lr_schedule}, updated every {settings.lr_step}; {settings.optim}, "
         f"weight decay {settings.weight_decay:g}"
     )
-    yield f"device      {describe(device)}, {'float32' if precision is None else str(precision).split('.')[-1]}"
+    yield f"device      {describe(device)}, {choose_precision(settings, device).name}"
     yield f"seed        {settings.seed}, config hash {config_hash(settings)}"
 
 

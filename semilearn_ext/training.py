@@ -128,7 +128,12 @@ def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None
     assert context.folder is not None
     settings = context.settings
     weights = (settings.pretrain_path or "torchvision IMAGENET1K_V1") if settings.pretrained else "from scratch"
-    made_with = environment.describe(device.describe(context.device), context.group.world_size, Path(weights).name)
+    made_with = environment.describe(
+        device.describe(context.device),
+        device.choose_precision(settings, context.device).name,
+        context.group.world_size,
+        Path(weights).name,
+    )
     context.folder.write_environment(made_with)
     context.folder.write_split(context.data.split_json())
     context.folder.rewind_metrics(0 if state is None else state["iteration"])
@@ -141,6 +146,7 @@ def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
             f"{context.folder.path}: the run finished without any evaluation; run it again with --overwrite"
         )
     result = summarise(context.settings, algorithm.metrics, context.data.scale)
+    result["precision"] = algorithm.precision.name
     result["details_sha256"] = context.folder.details_hash()
     if context.group.is_main:
         context.folder.write_result(result)

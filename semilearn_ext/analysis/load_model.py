@@ -75,7 +75,7 @@ def _settings(run: FinishedRun, device: str) -> Settings:
         split_file=str(run.folder.split_file),
         pretrained=False,
         pretrain_path="",
-        amp=False,
+        precision="float32",
         compile=False,
         use_tensorboard=False,
         use_wandb=False,

@@ -142,7 +142,7 @@ def estimate_statistics(algorithm: SSDGBase) -> None:
         own = torch.from_numpy(positions[context.group.rank :: context.group.world_size])
         x = views.plain(context.data.store[own], context.data.view)
         with algorithm.amp_cm():
-            model(to_device(x, context.device, context.settings.channels_last))
+            model(to_device(x, context.device, algorithm.channels_last))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
 

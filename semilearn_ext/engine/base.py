@@ -26,7 +26,7 @@ from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, bat
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.averages import Averages, AveragesHook
 from semilearn_ext.engine.context import RunContext
-from semilearn_ext.engine.device import choose_precision, place, to_device
+from semilearn_ext.engine.device import choose_precision, place, set_backends, to_device, use_channels_last
 from semilearn_ext.engine.ema import EMAHook, InPlaceEMA
 from semilearn_ext.engine.evaluation import EvaluationHook, predict, top1
 from semilearn_ext.engine.hooks import (
@@ -96,6 +96,8 @@ class SSDGBase(AlgorithmBase):
         self.context: RunContext = args.context
         self.settings = self.context.settings
         self.device = self.context.device
+        self.precision = choose_precision(self.settings, self.device)
+        self.channels_last = use_channels_last(self.settings, self.device)
         self.metrics: list[dict[str, Any]] = []
         self.averages = Averages(self.settings, self.context.data.total_steps)
         self.seconds_before = 0.0
@@ -105,8 +107,7 @@ class SSDGBase(AlgorithmBase):
             warnings.filterwarnings("ignore", message=".*GradScaler")  # USB makes one for CUDA; ours follows
             super().__init__(args, net_builder, tb_log, logger, **kwargs)
         self.num_iter_per_epoch = self.context.data.steps_per_epoch
-        precision = choose_precision(self.settings, self.device)
-        self.amp_cm, self.loss_scaler = precision.context, precision.scaler()
+        self.amp_cm, self.loss_scaler = self.precision.context, self.precision.scaler()
         self.ema_model = None  # USB's second copy of the network; the averaged weights live in self.ema
         if self.spec.teacher or self.settings.eval_with_ema:
             self.ema = InPlaceEMA(self.model, self.ema_m)
@@ -159,6 +160,7 @@ class SSDGBase(AlgorithmBase):
         data, group = self.context.data, self.context.group
         if group.distributed:
             self.model = synchronise(self.model, self.device)
+        set_backends(self.precision)
         self.model = place(self.model, self.settings, self.device)
         group.broadcast(self.model)
         optimizer = build_optimizer(self.model, self.settings)
@@ -189,7 +191,7 @@ class SSDGBase(AlgorithmBase):
     def process_batch(self, input_args: Iterable[str] | None = None, **batch: Tensor) -> dict[str, Tensor]:
         names = input_args or signature(self.train_step).parameters
         chosen = {name: value for name, value in batch.items() if name in names}
-        return {name: to_device(value, self.device, self.settings.channels_last) for name, value in chosen.items()}
+        return {name: to_device(value, self.device, self.channels_last) for name, value in chosen.items()}
 
     def step(self, **batch: Tensor) -> StepLoss:
         """The loss of one batch, plug-ins included, and its terms. Nothing is updated but batch norm's statistics."""

@@ -9,7 +9,7 @@ import torch
 
 from semilearn_ext.data.experiment import SSDGData, load_data
 from semilearn_ext.distributed import ProcessGroup
-from semilearn_ext.engine.device import choose_device
+from semilearn_ext.engine.device import choose_device, choose_precision
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
 
@@ -55,6 +55,7 @@ def usb_args(context: RunContext) -> UsbArgs:
         "num_train_iter": data.total_steps,
         "num_eval_iter": data.eval_every,
         "use_pretrain": settings.pretrained,
+        "amp": choose_precision(settings, context.device).dtype is not None,
         "save_name": "/".join(context.folder.path.parts[-5:]) if context.folder else settings.algorithm,
         "resume": False,
         "gpu": context.device.index,

@@ -1,4 +1,4 @@
-"""The device of a run: mixed precision, memory format, compilation."""
+"""The device of a run: precision, memory format, compilation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 
 CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")
+DTYPES: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What ``precision`` may name, and the type that forward passes compute in."""
 
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
@@ -43,6 +45,16 @@ class Precision:
     dtype: torch.dtype | None
 
     @property
+    def name(self) -> str:
+        """As in the setting ``precision``."""
+        return next(name for name, dtype in DTYPES.items() if dtype is self.dtype)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the GPU's fast profile applies: less than float32, on CUDA."""
+        return self.device.type == "cuda" and self.dtype is not None
+
+    @property
     def context(self) -> Callable[[], Any]:
         """What USB calls ``amp_cm``: a function that makes the context of a forward pass."""
         if self.dtype is None:
@@ -55,8 +67,13 @@ class Precision:
 
 
 def choose_precision(settings: Settings, device: torch.device) -> Precision:
-    """What ``amp`` asks for: a CPU computes bfloat16 in any case, hardware for it or not."""
-    return half_precision(device) if settings.amp else Precision(device, None)
+    """What ``precision`` names. ``auto`` means half precision on CUDA and float32 elsewhere.
+
+    A CPU computes bfloat16 when asked to, hardware for it or not.
+    """
+    if settings.precision != "auto":
+        return Precision(device, DTYPES[settings.precision])
+    return half_precision(device) if device.type == "cuda" else Precision(device, None)
 
 
 def fast_precision(device: torch.device) -> Precision:
@@ -73,10 +90,24 @@ def half_precision(device: torch.device) -> Precision:
     return Precision(device, torch.bfloat16)
 
 
+def set_backends(precision: Precision) -> None:
+    """cuDNN's autotuning and TF32 convolutions with the fast profile; without it neither.
+
+    Matrix products outside of autocast are those of the losses and stay exact, which is torch's default.
+    """
+    if precision.device.type == "cuda":
+        torch.backends.cudnn.benchmark = precision.is_fast
+        torch.backends.cudnn.allow_tf32 = precision.is_fast
+
+
+def use_channels_last(settings: Settings, device: torch.device) -> bool:
+    return settings.channels_last or choose_precision(settings, device).is_fast
+
+
 def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Module:
     """Put ``model`` on ``device`` in the memory format and with the compiler that the settings ask for."""
     model.to(device)
-    if settings.channels_last:
+    if use_channels_last(settings, device):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.compile:
         _check_compiler(settings, device)

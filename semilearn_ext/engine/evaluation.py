@@ -29,7 +29,7 @@ def predict(
     context = algorithm.context
     logits = torch.zeros(len(images), width or algorithm.num_classes, device=context.device)
     for part, x in images.share(context.group.rank, context.group.world_size):
-        x = to_device(x, context.device, context.settings.channels_last)
+        x = to_device(x, context.device, algorithm.channels_last)
         with algorithm.amp_cm():
             logits[part] = algorithm.model(x)[out_key].float()
     return context.group.all_reduce(logits)

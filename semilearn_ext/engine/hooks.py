@@ -32,7 +32,7 @@ class FiniteLossHook(Hook):
             if not math.isfinite(value):
                 raise UserError(
                     f"{name} is {float(value)} at iteration {algorithm.it + 1}; training stopped, and the last good "
-                    f"checkpoint is kept; try a lower lr, clip_grad 1, or amp false"
+                    f"checkpoint is kept; try a lower lr, clip_grad 1, or precision float32"
                 )
 
     def _is_saved(self, algorithm: SSDGBase) -> bool:

@@ -14,7 +14,7 @@ from semilearn_ext import __version__
 _PACKAGES = ("torch", "torchvision", "semilearn", "numpy", "scikit-learn", "matplotlib", "pillow")
 
 
-def describe(device: str, processes: int, weights: str) -> dict[str, Any]:
+def describe(device: str, precision: str, processes: int, weights: str) -> dict[str, Any]:
     return {
         "semilearn_ext": __version__,
         "git": git_revision(),
@@ -22,6 +22,7 @@ def describe(device: str, processes: int, weights: str) -> dict[str, Any]:
         "packages": {name: _version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "device": device,
+        "precision": precision,
         "processes": processes,
         "weights": weights,
     }

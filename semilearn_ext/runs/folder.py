@@ -1,7 +1,7 @@
 """A run on disk: ``<save_dir>/<dataset>/<labels>lpc/<method>/<target>/seed<k>/``.
 
 config.yaml         the resolved settings
-environment.json    versions, device, git revision
+environment.json    versions, device, precision, git revision
 extensions/         copies of the files that were passed with --extend
 split.json          which images are labelled, unlabelled and held out
 metrics.jsonl       one line per evaluation

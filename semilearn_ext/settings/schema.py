@@ -192,8 +192,17 @@ class Settings:
         scientific=False,
         choices=("auto", "cuda", "mps", "cpu"),
     )
-    amp: bool = key(False, "machine", "mixed precision: bfloat16 where the hardware has it", scientific=False)
-    channels_last: bool = key(False, "machine", "channels-last memory format", scientific=False)
+    precision: str = key(
+        "auto",
+        "machine",
+        "numbers in the forward pass: auto takes bf16 on a CUDA GPU (fp16 with a gradient scaler on one without bf16), "
+        "together with channels-last memory, cuDNN autotuning and TF32 convolutions, and float32 elsewhere",
+        scientific=False,
+        choices=("auto", "float32", "bf16", "fp16"),
+    )
+    channels_last: bool = key(
+        False, "machine", "channels-last memory format; always on where a CUDA GPU computes in bf16", scientific=False
+    )
     compile: bool = key(False, "machine", "torch.compile the network", scientific=False)
     num_workers: int = key(
         0, "machine", "number of loader processes; 0: load in the main process", scientific=False, minimum=0

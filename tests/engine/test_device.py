@@ -12,8 +12,9 @@ import torch
 from semilearn_ext import training
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.cuda_calls import CudaMeans
-from semilearn_ext.engine.device import choose_device, choose_precision, fast_precision
+from semilearn_ext.engine.device import choose_device, choose_precision, fast_precision, set_backends, use_channels_last
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
 
 Tiny = Callable[..., Settings]
@@ -42,8 +43,40 @@ def test_mixed_precision_on_cuda_depends_on_the_hardware(
     monkeypatch: pytest.MonkeyPatch, has_bf16: bool, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
-    precision = choose_precision(settings_from(amp=True), torch.device("cuda"))
+    precision = choose_precision(settings_from(), torch.device("cuda"))
     assert precision.dtype is dtype
+    assert precision.is_fast
+    assert use_channels_last(settings_from(), torch.device("cuda"))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "mps"])
+def test_elsewhere_the_fast_profile_is_off_unless_asked_for(kind: str) -> None:
+    device = torch.device(kind)
+    assert choose_precision(settings_from(), device).name == "float32"
+    assert choose_precision(settings_from(precision="bf16"), device).name == "bf16"
+    assert not use_channels_last(settings_from(precision="bf16"), device)
+
+
+def test_float32_goes_without_the_fast_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    for name in ("benchmark", "allow_tf32"):
+        monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
+    set_backends(choose_precision(settings_from(), device))
+    assert torch.backends.cudnn.benchmark
+    assert torch.backends.cudnn.allow_tf32
+    set_backends(choose_precision(settings_from(precision="float32"), device))
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not use_channels_last(settings_from(precision="float32"), device)
+
+
+@pytest.mark.parametrize(("asked", "recorded"), [("auto", "float32"), ("bf16", "bf16")])
+def test_the_precision_is_part_of_the_record(tiny: Tiny, asked: str, recorded: str) -> None:
+    settings = tiny(precision=asked, num_train_iter=1)
+    assert training.run(settings).result["precision"] == recorded
+    assert RunFolder(run_path(settings)).read_environment()["precision"] == recorded
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("avx512_bf16", torch.bfloat16), ("avx512_f", None)])
@@ -55,7 +88,7 @@ def test_fast_precision_on_a_cpu_depends_on_the_hardware(
 
 
 def test_mixed_precision_trains_in_bfloat16(tiny: Tiny) -> None:
-    plain, mixed = trained(tiny()), trained(tiny(amp=True))
+    plain, mixed = trained(tiny()), trained(tiny(precision="bf16"))
     seen = []
     mixed.model.classifier.register_forward_hook(lambda *call: seen.append(call[2].dtype))
     mixed.train_step(

@@ -260,7 +260,7 @@ def test_a_wrong_combination_is_refused_at_once(values: dict[str, str], expected
 @pytest.mark.parametrize("plugin", ["upcsc", "fbcsa", "dgwm", "upcsc_fbcsa_dgwm"])
 def test_mixed_precision(base: str, plugin: str, step: str, tiny: Tiny) -> None:
     """The network in bfloat16, the plug-ins' losses in float32, and every parameter with a gradient."""
-    algorithm = build(tiny(algorithm=f"{base}_{plugin}", step=step, amp=True, num_train_iter=2, p_cutoff=0.15))
+    algorithm = build(tiny(algorithm=f"{base}_{plugin}", step=step, precision="bf16", num_train_iter=2, p_cutoff=0.15))
     algorithm.train()
     assert algorithm.out_dict["loss"].dtype is torch.float32
     assert torch.isfinite(algorithm.out_dict["loss"])

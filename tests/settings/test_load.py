@@ -54,7 +54,7 @@ def test_files_that_build_on_each_other_are_refused(tmp_path: Path) -> None:
         ("labels_per_clas: 5", "labels_per_clas: no such setting; did you mean 'labels_per_class'?"),
         ("seed: many", "seed: expected a whole number, got 'many'"),
         ("epoch: 2.5", "epoch: expected a whole number, got 2.5"),
-        ("amp: maybe", "amp: expected true or false, got 'maybe'"),
+        ("compile: maybe", "compile: expected true or false, got 'maybe'"),
         ("lr: .nan", "lr: expected a number, got nan"),
         ("epoch: 0", "epoch: must be at least 1, got 0"),
         ("average_decay: 1", "average_decay: must be below 1, got 1.0"),
@@ -96,7 +96,7 @@ def test_a_mistake_on_the_command_line_says_so(arguments: list[str], expected: s
 
 
 def test_a_flag_without_a_value_is_true() -> None:
-    assert parse(["--overwrite", "--amp", "false"]).overwrite is True
+    assert parse(["--overwrite", "--compile", "false"]).overwrite is True
 
 
 def test_options_have_the_algorithms_own_defaults() -> None:
