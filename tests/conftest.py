@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from semilearn_ext import registry
 from semilearn_ext.settings import Settings, extensions, settings_from
+
+if TYPE_CHECKING:
+    from tests.pretend_cuda import PretendCuda
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -76,6 +79,42 @@ def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Sett
         return settings_from(**{**defaults, **values})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of one's own: three domains, five classes, eight images of each."""
+    from tests.image_trees import grow
+
+    folder = tmp_path_factory.mktemp("images")
+    grow(folder, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
+    return folder
+
+
+@pytest.fixture
+def tinier(tiny: Callable[..., Settings], image_folder: Path) -> Callable[..., Settings]:
+    """Like ``tiny``, on so few and small images that every method can be trained in a fraction of a second."""
+
+    def make(**values: Any) -> Settings:
+        defaults: dict[str, Any] = {
+            "dataset": "folder",
+            "data_dir": str(image_folder),
+            "img_size": 16,
+            "labels_per_class": 2,
+            "batch_size": 4,
+        }
+        return tiny(**{**defaults, **values})
+
+    return make
+
+
+@pytest.fixture
+def pretend_cuda() -> Iterator[PretendCuda]:
+    """A CUDA device that is not there; see ``tests/pretend_cuda.py``."""
+    from tests.pretend_cuda import pretend
+
+    with pretend() as device:
+        yield device
 
 
 @pytest.fixture

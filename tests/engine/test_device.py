@@ -12,10 +12,18 @@ import torch
 from semilearn_ext import training
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.cuda_calls import CudaMeans
-from semilearn_ext.engine.device import choose_device, choose_precision, fast_precision, set_backends, use_channels_last
+from semilearn_ext.engine.device import (
+    choose_device,
+    choose_precision,
+    fast_precision,
+    set_backends,
+    to_device,
+    use_channels_last,
+)
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
+from tests.pretend_cuda import PretendCuda
 
 Tiny = Callable[..., Settings]
 
@@ -125,3 +133,23 @@ def test_cuda_calls_mean_the_device() -> None:
     with CudaMeans(torch.device("cpu")):
         assert torch.ones(2).cuda(None).device.type == "cpu"
         assert torch.ones(2, dtype=torch.long).cuda(0, non_blocking=True).tolist() == [1, 1]
+
+
+def test_a_copy_runs_beside_the_host_only_from_pinned_memory(pretend_cuda: PretendCuda) -> None:
+    """The loaders use their buffers again at once; the pretend device refuses such a copy."""
+    images = torch.randn(2, 3, 4, 4)
+    with pretend_cuda.counted() as waits:
+        for channels_last in (False, True):
+            copied = to_device(images, torch.device("cuda"), channels_last)
+            assert copied.is_contiguous(memory_format=torch.channels_last) is channels_last
+    assert not waits
+    assert torch.equal(copied.cpu(), images)
+
+
+def test_without_pinned_memory_the_host_waits_for_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Apple GPUs, where a copy that is not waited for reads what the next batch has written."""
+    asked: list[dict[str, Any]] = []
+    ordinary = torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **k: asked.append(k) or ordinary(self, torch.float32))
+    to_device(torch.ones(2), torch.device("mps"), False)
+    assert [kwargs["non_blocking"] for kwargs in asked] == [False]
