@@ -7,46 +7,41 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import torch
 
+from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.checkpoint import checkpoint_files, load
-from semilearn_ext.settings import Settings, dump
+from semilearn_ext.settings import Settings
+from tests.engine import shared_step
 
 Tiny = Callable[..., Settings]
 Train = Callable[..., subprocess.Popen[str]]
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone")
-WORKER = Path(__file__).with_name("two_process_worker.py")
+CASES = {
+    ("fixmatch", "cnn"): 0.11,
+    ("fixmatch", "resnet18"): 0.11,
+    # UPCSC contrasts the images of all processes with each other.
+    ("fixmatch_upcsc", "cnn"): 0.2,
+}
 
 
-def torchrun(*arguments: str) -> None:
-    done = subprocess.run([*TORCHRUN, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "net"), [("fixmatch", "cnn"), ("fixmatch", "resnet18"), ("fixmatch_upcsc", "cnn")]
-)
-def test_averaged_gradient_is_that_of_the_joint_batch(algorithm: str, net: str, tiny: Tiny, tmp_path: Path) -> None:
-    """The worker writes every process's batch and gradient; the joint batch is put together here.
-
-    UPCSC contrasts the images of all processes with each other.
-    """
-    config = tmp_path / "config.yaml"
-    threshold = {"p_cutoff": 0.11 if algorithm == "fixmatch" else 0.2}
-    config.write_text(dump(tiny(algorithm=algorithm, net=net, batch_size=12, **threshold)))
-    torchrun(str(WORKER), str(config), str(tmp_path))
-    one, two = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))
-    assert not torch.equal(one["batch"]["x_lb"], two["batch"]["x_lb"])
-    subprocess.run([sys.executable, str(WORKER), str(config), str(tmp_path), "joint"], check=True)
-    joint = torch.load(tmp_path / "joint.pt", weights_only=True)
-    assert joint["unsup_loss"] > 0
-    for name, expected in joint["gradient"].items():
-        assert expected.abs().max() > 0, name
-        scale = expected.abs().max()
-        torch.testing.assert_close(one["gradient"][name] / scale, expected / scale, rtol=0, atol=1e-9, msg=name)
-        assert torch.equal(one["gradient"][name], two["gradient"][name])
+def test_averaged_gradient_is_that_of_the_joint_batch(tiny: Tiny, tmp_path: Path) -> None:
+    cases = [
+        tiny(algorithm=algorithm, net=net, batch_size=12, p_cutoff=threshold)
+        for (algorithm, net), threshold in CASES.items()
+    ]
+    for case, settings, (one, two) in zip(CASES, cases, shared_step.run(cases, tmp_path), strict=True):
+        assert not torch.equal(one["batch"]["x_lb"], two["batch"]["x_lb"])
+        joint = shared_step.step(settings, ProcessGroup(), shared_step.joined([one, two]))
+        assert joint["unsup_loss"] > 0
+        for name, expected in joint["gradient"].items():
+            assert expected.abs().max() > 0, (case, name)
+            scale = expected.abs().max()
+            torch.testing.assert_close(
+                one["gradient"][name] / scale, expected / scale, rtol=0, atol=1e-9, msg=f"{case}: {name}"
+            )
+            assert torch.equal(one["gradient"][name], two["gradient"][name]), (case, name)
 
 
 def test_torchrun_trains_and_leaves_one_record(train: Train, tmp_path: Path) -> None:
