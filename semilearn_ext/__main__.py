@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -53,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def console(argv: Sequence[str] | None = None) -> int:
     """The console script ``ssdg``: run a command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # the name of a file may be no valid text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     return exit_code_of(lambda: main(argv))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
+import reprlib
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class UserError(Exception):
@@ -17,21 +21,77 @@ class Interrupted(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` with the name in ``known`` closest to ``word``, or "" if none is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def printable(text: str) -> str:
+    """``text`` on one line. Control characters, which could drive a terminal, and bytes that are not text are shown as
+    escape sequences."""
+    line = " ".join(text.split("\n")) if "\n" in text else text
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def shown(value: Any) -> str:
+    """``repr(value)`` for a message: of bounded length and depth, whatever the value is."""
+    return _SHORT.repr(value)
+
+
+class PlainOutput:
+    """A stream that escapes the control characters in what is printed to it: names of files and methods may have been
+    chosen by others."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        lines = text.split("\n")
+        self.stream.write("\n".join("\t".join(map(printable, line.split("\t"))) for line in lines))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def exit_code_of(main: Callable[[], None]) -> int:
-    """Run ``main``, and turn the errors above into one line on stderr and an exit code."""
+    """Run ``main``, and turn the errors above and those of the system into one line on stderr and an exit code."""
     try:
-        main()
+        with contextlib.redirect_stdout(PlainOutput(sys.stdout)):
+            main()
+            sys.stdout.flush()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error))
     except Interrupted as stop:
-        print(str(stop), file=sys.stderr)
+        print(printable(str(stop)), file=sys.stderr)
         return 130
     except KeyboardInterrupt:
         print("interrupted; re-run the same command to continue", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        _forget_output()  # whoever reads the output has seen enough of it
+        return 141
+    except OSError as error:
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        if not place:
+            _forget_output()
+        return _failed(f"{place}{error.strerror or error}")
+    except MemoryError as error:
+        return _failed(f"out of memory ({str(error) or 'no more could be allocated'}); use smaller images or batches")
     return 0
+
+
+def _failed(message: str) -> int:
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return 2
+
+
+def _forget_output() -> None:
+    """Python writes what is left of the output when it exits, which would fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]

@@ -1,9 +1,17 @@
-"""Files that are complete or absent: written under a temporary name, flushed to disk, renamed. Also: subfolders."""
+"""Files that are complete or absent: written under a temporary name, flushed to disk, renamed. Also: subfolders.
+
+Nothing is ever written through a link that somebody has placed in a folder: temporary files are created exclusively,
+the rename replaces a link instead of following it, and files are appended to only if they are regular ones.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -15,20 +23,39 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
     """Call ``write(file)`` on a temporary file in ``path``'s folder and rename it over ``path``.
 
     ``flush`` waits for the disk, which is not needed for files that can be recreated. If writing fails, for example
-    because the disk is full, the temporary file is removed and the old ``path`` stays as it was.
+    because the disk is full, the temporary file is removed, the old ``path`` stays as it was, and the OSError names
+    ``path``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
             write(file)
             if flush:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # if its folder cannot be written to, it was never there
+            temporary.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """Open a regular file to append to it, or create it. Links, pipes and devices are refused."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise UserError(f"{path}: is a link, pipe or device, and is not written to; remove it") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path}: is a link, pipe or device, and is not written to; remove it")
+    return os.fdopen(descriptor, "ab")
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -38,7 +65,8 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, flush: bool = True) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()), flush)
+    """Names of files that are not valid text are written as the bytes that they are."""
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "surrogateescape")), flush)
 
 
 def write_json(path: Path, value: Any, flush: bool = True) -> None:

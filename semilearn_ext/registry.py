@@ -6,12 +6,12 @@ a name, or a second owner of an option, is an error that names both.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from semilearn_ext import algorithms, data, nets, plugins
 from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.names import check_name
 from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
 
@@ -66,8 +66,7 @@ NETS: Registry[NetSpec] = Registry("network")
 
 def add(spec: Spec, origin: str = HOME) -> None:
     """Register ``spec``. Names and options that are already taken are refused."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.name):
-        raise UserError(f"{origin}: {spec.name!r}: names consist of letters, digits, '_', '-' and '.'")
+    check_name(spec.name, origin)
     if isinstance(spec, AlgorithmSpec):
         _check_options(f"algorithm {spec.name!r}", spec.options, ((o.name, o.options) for o in PLUGINS), origin)
         ALGORITHMS.add(spec, origin)

@@ -14,6 +14,9 @@ from typing import Any
 
 from semilearn_ext.errors import UserError
 
+LIMITS = ("minimum", "maximum", "above", "below")
+"""The fields that limit a number: ``above`` and ``below`` exclude their value."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -24,11 +27,13 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
 
     @classmethod
     def of_setting(cls, setting: Field[Any]) -> Option:
         """A general setting, for algorithms that read it from their own arguments."""
-        about = {name: setting.metadata[name] for name in ("help", "choices", "minimum", "maximum")}
+        about = {name: setting.metadata[name] for name in ("help", "choices", *LIMITS)}
         return cls(setting.default, **about)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import random
 import warnings
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from semilearn_ext import distributed
+from semilearn_ext import distributed, files
 from semilearn_ext.algorithms import requirements
 from semilearn_ext.algorithms.compose import register
 from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine import checkpoint, device
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import RunContext, make_context, usb_args
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, printable
 from semilearn_ext.nets.build import net_builder
 from semilearn_ext.runs import environment
 from semilearn_ext.runs.folder import RunFolder, run_path
@@ -161,10 +162,20 @@ def _logger(folder: RunFolder) -> logging.Logger:
     logger = logging.getLogger(f"semilearn_ext.{folder.path}")
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    handler = logging.FileHandler(folder.log_file)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler = _LogFile(folder.log_file)
+    handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)
     return logger
+
+
+class _LogFile(logging.FileHandler):
+    def _open(self) -> Any:
+        return io.TextIOWrapper(files.open_to_append(Path(self.baseFilename)), "utf-8", "backslashreplace")
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def silent_logger() -> logging.Logger:

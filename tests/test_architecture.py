@@ -11,13 +11,16 @@ import semilearn_ext
 
 ROOT = Path(semilearn_ext.__file__).parent
 ORDER = [
-    *("errors", "files", "specs", "settings", "runs", "data", "distributed", "semilearn_api", "nets", "losses"),
-    *("plugins", "extend", "engine", "algorithms", "usb", "training", "plan", "listing", "report", "analysis", "bench"),
-    *("commands", "__main__"),
+    *("errors", "files", "documents", "names", "specs", "settings", "runs", "data", "distributed", "semilearn_api"),
+    *("nets", "losses", "plugins", "extend", "engine", "algorithms", "usb", "training", "plan", "listing", "report"),
+    *("analysis", "bench", "commands", "__main__"),
 ]
 LIGHT_LISTS = {"algorithms", "plugins", "nets", "data"}
 """Packages whose __init__ lists specs and imports nothing heavy; the registry reads these lists."""
-TORCH_FREE = {"errors", "files", "specs", "settings", "runs", "listing", "report", "commands", "__main__"}
+TORCH_FREE = {
+    *("errors", "files", "documents", "names", "specs", "settings", "runs", "listing", "report"),
+    *("commands", "__main__"),
+}
 HEAVY = {"torch", "torchvision", "semilearn"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from semilearn_ext.errors import Interrupted, UserError, did_you_mean, exit_code_of
+from semilearn_ext.errors import Interrupted, UserError, did_you_mean, exit_code_of, shown
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -37,3 +37,32 @@ def test_other_errors_are_bugs_and_keep_their_traceback() -> None:
 def test_nothing_near_no_hint() -> None:
     assert did_you_mean("zebra", ["seed", "lr"]) == ""
     assert did_you_mean("sede", ["seed", "lr"]) == "; did you mean 'seed'?"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "runs/a.json"), "error: runs/a.json: No space left on device"),
+        (IsADirectoryError(21, "Is a directory", "out"), "error: out: Is a directory"),
+        (MemoryError(), "error: out of memory (no more could be allocated); use smaller images or batches"),
+        (UserError("a\x1b[31m\nb\udcff"), "error: a\\x1b[31m b\\udcff"),
+    ],
+)
+def test_errors_of_the_system_and_control_characters(
+    error: Exception, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(raising(error)) == 2
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_output_cannot_drive_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(lambda: print("a\tb\nred \x1b[31m \u202e \x07")) == 0
+    assert capsys.readouterr().out == "a\tb\nred \\x1b[31m \\u202e \\x07\n"
+
+
+def test_a_value_in_a_message_is_short() -> None:
+    assert len(shown("x" * 10**6)) < 100
+    nested: list[object] = []
+    for _ in range(10_000):
+        nested = [nested]
+    assert len(shown(nested)) < 100

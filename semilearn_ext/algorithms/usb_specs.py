@@ -13,13 +13,13 @@ from typing import Any
 from semilearn_ext.specs import AlgorithmSpec, Option
 
 _HARD = Option(True, "train on the most likely class instead of the soft distribution")
-_T = Option(0.5, "temperature that sharpens the targets")
+_T = Option(0.5, "temperature that sharpens the targets", above=0)
 _CUTOFF = Option(0.95, "confidence threshold tau", minimum=0, maximum=1)
-_EMA_P = Option(0.999, "momentum of the running class probabilities", minimum=0, maximum=1)
-_WARM_UP = Option(0.4, "fraction of training over which the unlabelled weight ramps up")
-_PROJECTION = Option(128, "width of the projection head", minimum=1)
-_QUEUE = Option(256, "number of batches kept for distribution alignment", minimum=1)
-_SMOOTHING = Option(0.9, "weight of the model's own prediction in memory smoothing")
+_EMA_P = Option(0.999, "momentum of the running class probabilities", minimum=0, below=1)
+_WARM_UP = Option(0.4, "fraction of training over which the unlabelled weight ramps up", above=0, maximum=1)
+_PROJECTION = Option(128, "width of the projection head", minimum=1, maximum=2**16)
+_QUEUE = Option(256, "number of batches kept for distribution alignment", minimum=1, maximum=10**5)
+_SMOOTHING = Option(0.9, "weight of the model's own prediction in memory smoothing", minimum=0, maximum=1)
 _ROTATION = Option(1.0, "weight of the rotation loss", minimum=0)
 _MANIFOLD = Option(False, "mix features instead of images")
 _ENTROPY = Option(0.01, "weight of the fairness loss", minimum=0)
@@ -53,10 +53,10 @@ SPECS = (
             "hard_label": _HARD,
             "T": _T,
             "p_cutoff": _CUTOFF,
-            "contrast_p_cutoff": Option(0.8, "similarity above which two images are linked"),
+            "contrast_p_cutoff": Option(0.8, "similarity above which two images are linked", minimum=0, maximum=1),
             "contrast_loss_ratio": Option(1.0, "weight of the contrastive loss", minimum=0),
             "proj_size": _PROJECTION,
-            "queue_batch": Option(128, "number of batches kept in the feature memory", minimum=1),
+            "queue_batch": Option(128, "number of batches kept in the feature memory", minimum=1, maximum=10**5),
             "smoothing_alpha": _SMOOTHING,
             "da_len": _QUEUE,
         },
@@ -79,11 +79,13 @@ SPECS = (
         "2109.00650",
         options={
             "T": _T,
-            "gamma": Option(1.27, "rate at which the loss threshold falls"),
-            "C": Option(1.0001, "factor on the first loss threshold"),
-            "rho_min": Option(0.05, "smallest loss threshold"),
-            "num_wu_iter": Option(2048, "number of supervised warm-up iterations", minimum=0),
-            "num_wu_eval_iter": Option(100, "iterations between two log lines of the warm-up", minimum=1),
+            "gamma": Option(1.27, "rate at which the loss threshold falls", above=1),
+            "C": Option(1.0001, "factor on the first loss threshold", above=0),
+            "rho_min": Option(0.05, "smallest loss threshold", minimum=0),
+            "num_wu_iter": Option(2048, "number of supervised warm-up iterations", minimum=0, maximum=10**9),
+            "num_wu_eval_iter": Option(
+                100, "iterations between two log lines of the warm-up", minimum=1, maximum=10**9
+            ),
         },
         engine="semilearn_ext.algorithms.dash:PortableDash",
         weak_needs_cat=True,
@@ -161,7 +163,7 @@ SPECS = (
         options={
             "T": _T,
             "unsup_warm_up": replace(_WARM_UP, default=1 / 64),
-            "mixup_alpha": Option(0.5, "parameter of MixUp's Beta distribution"),
+            "mixup_alpha": Option(0.5, "parameter of MixUp's Beta distribution", minimum=0),
             "mixup_manifold": _MANIFOLD,
         },
         no_plugins=_MIXES,
@@ -193,7 +195,7 @@ SPECS = (
             "kl_loss_ratio": Option(0.5, "weight of the loss on the unmixed strong view", minimum=0),
             "rot_loss_ratio": replace(_ROTATION, default=0.5),
             "unsup_warm_up": replace(_WARM_UP, default=1 / 64),
-            "mixup_alpha": Option(0.75, "parameter of MixUp's Beta distribution"),
+            "mixup_alpha": Option(0.75, "parameter of MixUp's Beta distribution", minimum=0),
             "mixup_manifold": _MANIFOLD,
         },
         no_plugins=_MIXES,
@@ -207,7 +209,9 @@ SPECS = (
             "T": _T,
             "p_cutoff": _CUTOFF,
             "proj_size": _PROJECTION,
-            "K": Option(128, "size of the memory bank (USB replaces it by the number of labels)", minimum=1),
+            "K": Option(
+                128, "size of the memory bank (USB replaces it by the number of labels)", minimum=1, maximum=10**7
+            ),
             "in_loss_ratio": Option(1.0, "weight of the instance-similarity loss", minimum=0),
             "smoothing_alpha": _SMOOTHING,
             "da_len": _QUEUE,
@@ -227,7 +231,7 @@ SPECS = (
             "dist_align": Option(True, "align predictions with a target distribution"),
             "dist_uniform": Option(True, "the target distribution is uniform, not that of the labels"),
             "ema_p": _EMA_P,
-            "n_sigma": Option(2, "width of the Gaussian weight", minimum=0),
+            "n_sigma": Option(2, "width of the Gaussian weight", minimum=1, maximum=100),
             "per_class": Option(False, "one Gaussian per class"),
         },
         weak_needs_cat=True,
@@ -261,7 +265,7 @@ SPECS = (
         "1704.03976",
         options={
             "ent_loss_ratio": Option(0.06, "weight of the entropy loss", minimum=0),
-            "vat_eps": Option(6.0, "size of the adversarial perturbation"),
+            "vat_eps": Option(6.0, "size of the adversarial perturbation", minimum=0),
             "vat_embed": Option(False, "perturb word embeddings (text only)"),
             "unsup_warm_up": _WARM_UP,
         },

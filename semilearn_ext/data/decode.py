@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from semilearn_ext import documents
+from semilearn_ext.errors import UserError
+
+LARGEST = 512 * documents.MEGABYTE
+
 
 class BadImage(Exception):
     """A corrupt, truncated or unreadable image file. The message is the reason, without the path."""
@@ -15,9 +20,9 @@ class BadImage(Exception):
 
 def read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadImage(error.strerror or "cannot be read") from None
+        return documents.read_bytes(path, LARGEST)
+    except UserError as error:
+        raise BadImage(str(error).removeprefix(f"{path}: ")) from None
 
 
 def decode(content: bytes) -> Image.Image:

@@ -9,15 +9,16 @@ domain than the file says and images of the target domain are refused.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from semilearn_ext import documents
 from semilearn_ext.data.layouts import check_relative, plain_name
 from semilearn_ext.data.splits import Item, Split
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 
+LARGEST = 256 * documents.MEGABYTE
 FETCH_SPLITS = (
     "get the archive of label splits linked in the README of github.com/dongkwani/UPCSC (Dataset Preparation)"
 )
@@ -38,13 +39,8 @@ def split_file_name(target: str, labels: int, seed: int) -> str:
 
 
 def read_split(path: Path) -> SplitFile:
-    try:
-        content = path.read_bytes()
-        rows = json.loads(content)
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the label split: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error})") from None
+    content = documents.read_bytes(path, LARGEST)
+    rows = documents.parse_json(content, str(path))
     if not isinstance(rows, dict) or not all(isinstance(rows.get(key), list) for key in ("train_x", "train_u")):
         raise UserError(f"{path}: expected lists called train_x and train_u")
     return SplitFile(path, rows["train_x"], rows["train_u"], hashlib.sha256(content).hexdigest())
@@ -80,8 +76,10 @@ class _Finder:
         self.label_in_data: dict[int, int] = {}
 
     def find(self, row: Any, where: str) -> int:
-        if not isinstance(row, list) or len(row) < 2 or not isinstance(row[0], str) or not isinstance(row[1], int):
-            raise UserError(f"{where}: expected [path, label, domain], got {row!r}")
+        if not isinstance(row, list) or len(row) < 2 or not isinstance(row[0], str) or type(row[1]) is not int:
+            raise UserError(f"{where}: expected [path, label, domain], got {shown(row)}")
+        if row[1] < 0:
+            raise UserError(f"{where}: {shown(row[0])} has the label {row[1]}; labels are counted from 0")
         name = check_relative(row[0], where)
         position = self.exact.get(name, self.loose.get(_loose(name)))
         if position is None:

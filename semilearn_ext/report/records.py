@@ -14,7 +14,7 @@ from semilearn_ext.report.methods import MethodId, domains_of
 from semilearn_ext.runs.folder import RunFolder, RunName, find_runs
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 from semilearn_ext.settings.domains import FOLDER
-from semilearn_ext.settings.load import read_yaml
+from semilearn_ext.settings.load import read_record
 
 RUN = ["dataset", "labels", "method", "target", "seed"]
 """What identifies a run within one experiment."""
@@ -131,7 +131,7 @@ def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> s
     if name != FOLDER:
         return name
     if key not in known:
-        config = read_yaml(folder.config_file) if folder.config_file.exists() else {}
+        config = read_record(folder.config_file) if folder.config_file.exists() else {}
         known[key] = f"{FOLDER} {Path(str(config['data_dir'].value)).name}" if "data_dir" in config else FOLDER
     return known[key]
 

@@ -13,7 +13,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId, setting_title
 from semilearn_ext.report.records import IDENTITY
 from semilearn_ext.runs.folder import RunFolder
-from semilearn_ext.settings.load import read_yaml
+from semilearn_ext.settings.load import read_record
 from semilearn_ext.settings.schema import KEYS
 
 METHOD = ["dataset", "labels", "method"]
@@ -57,7 +57,7 @@ def read_configs(runs: pd.DataFrame) -> tuple[dict[str, Config], list[str]]:
     warnings = []
     for run in runs.drop_duplicates("config_hash").itertuples():
         try:
-            raw = read_yaml(RunFolder(run.path).config_file)
+            raw = read_record(RunFolder(run.path).config_file)
         except UserError as error:
             warnings.append(f"{error}; its settings are not shown")
             raw = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semilearn_ext import files
+from semilearn_ext import documents, files
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import lock
 from semilearn_ext.runs.file_names import (
@@ -45,10 +45,12 @@ from semilearn_ext.runs.file_names import (
 )
 from semilearn_ext.runs.result import FORMAT
 from semilearn_ext.settings import Settings, config_hash, dump
-from semilearn_ext.settings.load import Raw, read_yaml, resolve
+from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
 """Files that may exist before the run has written anything, and that stay when it starts over."""
+LARGEST_RECORD = 256 * documents.MEGABYTE
+"""No record is larger: the split of a million images has about a third of this."""
 MARKERS = {CONFIG_FILE, JOB_FILE, RESULT_FILE}
 """A folder with one of these files is a run's folder."""
 
@@ -173,10 +175,10 @@ class RunFolder:
 
     def _conflict(self, settings: Settings) -> str:
         """Why the content does not belong to the same experiment, or an empty string."""
-        if not self.config_file.exists():
+        if not os.path.lexists(self.config_file):
             return "the folder contains files that do not belong to a run"
         try:
-            raw = read_yaml(self.config_file)
+            raw = read_record(self.config_file)
             # The extensions are loaded already; what counts is their content when the run began.
             loaded = resolve({**raw, "extend": Raw(list(settings.extend), str(self.config_file))})
             existing = config_hash(replace(loaded, extend=self._extension_copies()))
@@ -192,7 +194,7 @@ class RunFolder:
 
     def read_settings(self) -> Settings:
         """The settings of the run. An extension that is missing or was edited since is loaded from its copy."""
-        raw = read_yaml(self.config_file)
+        raw = read_record(self.config_file)
         if copies := self._extension_copies():
             pairs = zip(raw["extend"].value, copies, strict=True)
             raw["extend"] = Raw([_unchanged(original, copy) for original, copy in pairs], raw["extend"].origin)
@@ -227,7 +229,7 @@ class RunFolder:
 
     def details_hash(self) -> str:
         """SHA-256 of ``details.json``, for ``result.json``."""
-        return hashlib.sha256(self.details_file.read_bytes()).hexdigest()
+        return hashlib.sha256(documents.read_bytes(self.details_file, LARGEST_RECORD, follow=False)).hexdigest()
 
     def read_split(self) -> dict[str, Any]:
         return _read_json(self.split_file)
@@ -243,19 +245,23 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All complete lines of ``metrics.jsonl``; a line that was interrupted while it was written is left out."""
-        if not self.metrics_file.exists():
+        if not os.path.lexists(self.metrics_file):
             return []
         records = []
-        for line in self.metrics_file.read_text().splitlines():
+        text = documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False).decode("utf-8", "replace")
+        for line in text.splitlines():
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                record = documents.parse_json(line, str(self.metrics_file))
+            except UserError:
                 break
+            if not isinstance(record, dict):
+                break
+            records.append(record)
         return records
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        with self.metrics_file.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        with files.open_to_append(self.metrics_file) as file:
+            file.write(f"{json.dumps(record)}\n".encode())
 
     def rewind_metrics(self, iteration: int) -> None:
         """Remove the evaluations after ``iteration``: they will be repeated."""
@@ -270,10 +276,7 @@ def _unchanged(original: str, copy: str) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    content = documents.read_json(path, LARGEST_RECORD, follow=False)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object, got a {type(content).__name__}")
     return content

@@ -10,17 +10,16 @@ failed runs from stopped or killed ones, which resume when they are started agai
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext import files
-from semilearn_ext.errors import UserError
+from semilearn_ext import documents, files
+from semilearn_ext.errors import UserError, shown
 from semilearn_ext.runs import lock
-from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.folder import LARGEST_RECORD, RunFolder, run_path
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.load import Raw, resolve
 
@@ -79,28 +78,35 @@ def write_plan(folder: Path, settings: Settings) -> None:
 
 def write_queue_id(folder: Path, queue_id: str) -> None:
     """Add the id that a cluster's queue has given to the planned run."""
-    plan = {**json.loads(RunFolder(folder).job_file.read_text()), "queue_id": queue_id}
+    plan = {**_read_plan(RunFolder(folder).job_file), "queue_id": queue_id}
     files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
 def read_queue_id(folder: Path) -> str:
     try:
-        return str(json.loads(RunFolder(folder).job_file.read_text()).get("queue_id", ""))
-    except (OSError, ValueError, AttributeError):
+        return str(_read_plan(RunFolder(folder).job_file).get("queue_id", ""))
+    except UserError:
         return ""
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    plan = documents.read_json(path, follow=False)
+    if not isinstance(plan, dict) or not isinstance(plan.get("settings"), dict) or not isinstance(plan.get("cwd"), str):
+        raise UserError(f"{path}: not a planned run; plan the run again with 'ssdg sweep'")
+    return plan
 
 
 def enter_plan(folder: Path) -> Settings:
     """Read the settings planned in ``folder``, and change to the directory that their relative paths start from."""
     path = RunFolder(folder).job_file
+    if not path.exists():
+        raise UserError(f"{path}: does not exist; plan the run again with 'ssdg sweep'")
+    plan = _read_plan(path)
     try:
-        plan = json.loads(path.read_text())
         os.chdir(plan["cwd"])
-        settings = resolve({name: Raw(value, str(path)) for name, value in plan["settings"].items()})
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: {error.filename} does not exist; plan the run again with 'ssdg sweep'") from None
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot change to {shown(plan['cwd'])} ({error})") from None
+    settings = resolve({name: Raw(value, str(path)) for name, value in plan["settings"].items()})
     if run_path(settings).resolve() != folder.resolve():
         raise UserError(f"{path}: was planned for {run_path(settings)}; plan the run again with 'ssdg sweep'")
     return settings
@@ -109,9 +115,12 @@ def enter_plan(folder: Path) -> Settings:
 def read_record(folder: Path) -> Record:
     """The content of ``state.json``; the default record if the file is missing or damaged."""
     try:
-        return Record(**json.loads(RunFolder(folder).state_file.read_text()))
-    except (OSError, ValueError, TypeError):
+        record = Record(**documents.read_json(RunFolder(folder).state_file, follow=False))
+    except (UserError, TypeError):
         return Record()
+    types = (str, int, str)
+    fields = (record.state, record.attempts, record.reason)
+    return record if all(type(field) is kind for field, kind in zip(fields, types, strict=True)) else Record()
 
 
 def update_record(folder: Path, **changes: Any) -> None:
@@ -142,7 +151,8 @@ def read_status(folder: Path) -> Status:
 def console_tail(folder: Path, lines: int = 5) -> list[str]:
     """The last lines of the job's output."""
     try:
-        output = RunFolder(folder).console_file.read_text(errors="replace").splitlines()
-    except OSError:
+        content = documents.read_bytes(RunFolder(folder).console_file, LARGEST_RECORD, follow=False)
+    except UserError:
         return []
+    output = content[-100_000:].decode("utf-8", "replace").splitlines()
     return [line for line in output if line.strip()][-lines:]

@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -26,12 +27,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from semilearn_ext import documents
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.file_names import LOCK_FILE
 
 HEARTBEAT = 5.0
 SILENCE = 120.0
 """Seconds without a heartbeat after which a process on another machine is considered dead."""
+FUTURE = 3600.0
+"""A lock that was touched later than this many seconds from now was touched by nobody."""
+_LARGEST = 4096
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,11 @@ class Held(UserError):
 def holder_of(folder: Path) -> Holder | None:
     """The live process that holds the lock of ``folder``, or None."""
     path = folder / LOCK_FILE
+    if not os.path.lexists(path):
+        return None
     try:
         holder, touched = _read(path), path.stat().st_mtime
-    except FileNotFoundError:
+    except OSError:
         return None
     return holder if holder is not None and _is_alive(holder, touched) else None
 
@@ -118,7 +125,7 @@ def _take_over(path: Path, mine: Holder) -> bool:
     with _locked(path) as descriptor:
         if descriptor is None:
             return False
-        holder = _decode(os.pread(descriptor, 4096, 0))
+        holder = _decode(os.pread(descriptor, _LARGEST, 0))
         if _is_alive(holder, os.fstat(descriptor).st_mtime):
             raise Held(path.parent, holder)
         content = _encode(mine)
@@ -129,7 +136,7 @@ def _take_over(path: Path, mine: Holder) -> bool:
 
 def _release(path: Path, mine: Holder) -> None:
     with _locked(path) as descriptor:
-        if descriptor is not None and _decode(os.pread(descriptor, 4096, 0)) == mine:
+        if descriptor is not None and _decode(os.pread(descriptor, _LARGEST, 0)) == mine:
             path.unlink()
 
 
@@ -137,11 +144,15 @@ def _release(path: Path, mine: Holder) -> None:
 def _locked(path: Path) -> Iterator[int | None]:
     """The open file at ``path`` with the kernel's lock on it; None if it is gone or was replaced in the meantime."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         yield None
         return
+    except OSError as error:
+        raise UserError(f"{path}: cannot be opened as a lock ({error.strerror}); remove it") from None
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UserError(f"{path}: cannot be a lock, because it is not a regular file; remove it")
         with contextlib.suppress(OSError):  # not every cluster file system has it; creation is exclusive anyway
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
@@ -167,7 +178,10 @@ def _beat(path: Path, mine: Holder, released: threading.Event) -> None:
 
 
 def _read(path: Path) -> Holder | None:
-    return _decode(path.read_bytes())
+    try:
+        return _decode(documents.read_bytes(path, _LARGEST, follow=False))
+    except UserError:
+        return None
 
 
 def _encode(holder: Holder) -> bytes:
@@ -177,15 +191,17 @@ def _encode(holder: Holder) -> bytes:
 def _decode(content: bytes) -> Holder | None:
     """The holder; None if the file is empty or incomplete."""
     try:
-        return Holder(**json.loads(content))
-    except (ValueError, TypeError):
+        holder = Holder(**documents.parse_json(content, LOCK_FILE))
+    except (UserError, TypeError):
         return None
+    names = (holder.host, holder.machine, holder.started, holder.token)
+    return holder if type(holder.pid) is int and all(isinstance(name, str) for name in names) else None
 
 
 def _is_alive(holder: Holder | None, touched: float) -> bool:
     if holder is not None and holder.machine == _machine():
         return holder.started == _started(holder.pid)
-    return time.time() - touched < SILENCE
+    return -FUTURE < time.time() - touched < SILENCE
 
 
 def _machine() -> str:

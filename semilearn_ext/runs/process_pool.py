@@ -20,6 +20,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Protocol
 
+from semilearn_ext import files
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
@@ -50,7 +51,7 @@ def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start
     """Start each job as a new program."""
 
     def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Process:
-        with console.open("ab") as output:
+        with files.open_to_append(console) as output:
             return subprocess.Popen(
                 command(folder, attempt),
                 stdin=subprocess.DEVNULL,
@@ -111,9 +112,9 @@ def _child(
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     os.environ.update(environment)
-    output = os.open(console, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    output = files.open_to_append(console)
     for descriptor in (1, 2):
-        os.dup2(output, descriptor)
+        os.dup2(output.fileno(), descriptor)
     sys.exit(target(folder, attempt))
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
@@ -148,7 +149,7 @@ class Task:
                 )
 
     def _run(self, attempt: int) -> int:
-        with RunFolder(self.folder).console_file.open("ab") as console:
+        with files.open_to_append(RunFolder(self.folder).console_file) as console:
             self.process = subprocess.Popen(
                 job_command(self.folder, attempt),
                 stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.errors import UserError, did_you_mean, shown
 
 _TRUE = {"true", "yes", "on", "1", "t", "y"}
 _FALSE = {"false", "no", "off", "0", "f", "n"}
@@ -23,21 +23,29 @@ def convert(raw: Any, kind: Any, where: str) -> Any:
     """``raw`` as ``kind`` (int, float, bool, str, ``float | None`` or ``tuple[str, ...]``), or a UserError."""
     try:
         return _CONVERTERS[kind](raw)
-    except (ValueError, TypeError):
-        raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {raw!r}") from None
+    except (ValueError, TypeError, OverflowError):
+        raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {shown(raw)}") from None
 
 
 def check_choice(value: str, choices: tuple[str, ...], where: str) -> None:
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
-        raise UserError(f"{where}: {value!r} is not one of {', '.join(choices)}{hint}")
+        raise UserError(f"{where}: {shown(value)} is not one of {', '.join(choices)}{hint}")
 
 
 def check_range(
-    value: Any, minimum: float | None, maximum: float | None, where: str, below: float | None = None
+    value: Any,
+    where: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
 ) -> None:
     if value is None:
         return
+    if above is not None and value <= above:
+        raise UserError(f"{where}: must be above {above:g}, got {value!r}")
     if minimum is not None and value < minimum:
         raise UserError(f"{where}: must be at least {minimum:g}, got {value!r}")
     if maximum is not None and value > maximum:
@@ -49,7 +57,10 @@ def check_range(
 def _int(raw: Any) -> int:
     if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
         raise ValueError
-    return int(raw)
+    value = int(raw)
+    if abs(value) > 2**53:  # beyond what a float counts exactly
+        raise ValueError
+    return value
 
 
 def _float(raw: Any) -> float:
@@ -70,7 +81,8 @@ def _bool(raw: Any) -> bool:
 
 
 def _str(raw: Any) -> str:
-    if isinstance(raw, dict | list) or raw is None:
+    # YAML reads the words no, off, yes and on as truth values; as a name, such a word has to be quoted.
+    if isinstance(raw, dict | list | bool) or raw is None or "\0" in str(raw):
         raise ValueError
     return str(raw)
 
@@ -80,8 +92,10 @@ def _optional_float(raw: Any) -> float | None:
 
 
 def _words(raw: Any) -> tuple[str, ...]:
-    items = raw.replace(",", " ").split() if isinstance(raw, str) else raw
-    return tuple(_str(item) for item in items or ())
+    items = raw.replace(",", " ").split() if isinstance(raw, str) else raw or ()
+    if not isinstance(items, list | tuple):
+        raise ValueError
+    return tuple(_str(item) for item in items)
 
 
 _CONVERTERS: dict[Any, Any] = {

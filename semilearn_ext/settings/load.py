@@ -18,17 +18,18 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from semilearn_ext import registry
-from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext import documents, registry
+from semilearn_ext.errors import UserError, did_you_mean, shown
 from semilearn_ext.settings.config_files import config_dir, find_config
 from semilearn_ext.settings.convert import check_choice, check_range, convert
 from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.schema import KEYS, TYPES, Settings
-from semilearn_ext.specs import Option
+from semilearn_ext.specs import LIMITS, Option
 
 COMMAND_LINE = "command line"
-# libyaml's safe classes, where available, are ten times as fast, which matters for a sweep of a thousand runs.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_FILES = 100
+"""How many files a config may include, counted every time."""
+# libyaml's dumper, where available, is ten times as fast, which matters for a sweep of a thousand runs.
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -54,20 +55,35 @@ def read_yaml(path: Path) -> dict[str, Raw]:
     """
     merged: dict[str, Raw] = {}
     sections: list[tuple[str, str, Raw]] = []
-    for order, (origin, content) in enumerate(_layers(path, ())):
+    for order, (origin, content) in enumerate(_layers(path, (), [])):
         for pattern, values in _sections(content.pop(METHODS, {}), origin).items():
             sections += [(pattern, name, Raw(value, origin, order)) for name, value in values.items()]
         merged.update({name: Raw(value, origin, order) for name, value in content.items()})
     return {**merged, **({METHODS: Raw(sections, str(path))} if sections else {})}
 
 
-def _layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
-    """The contents of ``path`` and of the files that it includes, in the order in which they are applied."""
+def read_record(path: Path) -> dict[str, Raw]:
+    """The ``config.yaml`` that a run wrote. It is complete; one that includes other files is foreign."""
+    content = _mapping(documents.read_yaml(path, follow=False), path)
+    for name in ("base", METHODS):
+        if name in content:
+            raise UserError(f"{path}: {name}: not the record of a run, which holds plain settings only")
+    return {name: Raw(value, str(path)) for name, value in content.items()}
+
+
+def _layers(path: Path, chain: tuple[Path, ...], files: list[Path]) -> list[tuple[str, dict[str, Any]]]:
+    """The contents of ``path`` and of the files that it includes, in the order in which they are applied.
+
+    ``files`` collects all of them, so that files that include each other many times come to an end.
+    """
     if path.resolve() in chain:
         raise UserError(f"{path}: base: the files include each other in a circle")
+    files.append(path)
+    if len(files) > MAX_FILES:
+        raise UserError(f"{files[0]}: base: includes more than {MAX_FILES} files")
     content = _parse(path)
     parents = _parents(content.pop("base", []), path)
-    included = [layer for parent in parents for layer in _layers(parent, (*chain, path.resolve()))]
+    included = [layer for parent in parents for layer in _layers(parent, (*chain, path.resolve()), files)]
     return [*included, (str(path), content)]
 
 
@@ -87,14 +103,13 @@ def _for_algorithm(raw: Mapping[str, Raw], algorithm: str) -> dict[str, Raw]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such config file{_nearest_file(path)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not path.exists():
+        raise UserError(f"{path}: no such config file{_nearest_file(path)}")
+    return _mapping(documents.read_yaml(path), path)
+
+
+def _mapping(content: Any, path: Path) -> dict[str, Any]:
+    content = {} if content is None else content
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected lines of 'key: value', got a {type(content).__name__}")
     return {str(name): value for name, value in content.items()}
@@ -109,7 +124,7 @@ def _nearest_file(path: Path) -> str:
 def _parents(base: Any, path: Path) -> list[Path]:
     names = [base] if isinstance(base, str) else base
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{path}: base: expected a file name or a list of them, got {base!r}")
+        raise UserError(f"{path}: base: expected a file name or a list of them, got {shown(base)}")
     beside, packaged = path.parent, config_dir()
     return [
         packaged / name if not (beside / name).exists() and (packaged / name).exists() else beside / name
@@ -148,7 +163,10 @@ def _value_of_key(name: str, entry: Raw) -> Any:
     where, about = entry.where(name), KEYS[name].metadata
     value = convert(entry.value, TYPES[name], where)
     check_choice(value, about["choices"], where)
-    check_range(value, about["minimum"], about["maximum"], where, about["below"])
+    check_range(value, where, **{limit: about[limit] for limit in LIMITS})
+    for word in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+        if about["check"] and word:
+            about["check"](word, where)
     return value
 
 
@@ -156,7 +174,7 @@ def option_value(option: Option, raw: Any, where: str) -> Any:
     """``raw`` as a value of ``option``, or a UserError."""
     value = convert(raw, option.type, where)
     check_choice(value, option.choices, where)
-    check_range(value, option.minimum, option.maximum, where)
+    check_range(value, where, **{limit: getattr(option, limit) for limit in LIMITS})
     return value
 
 
@@ -220,8 +238,8 @@ def with_values(settings: Settings, **values: Any) -> Settings:
 
 
 def read_resolved(path: Path) -> Settings:
-    """The ``config.yaml`` that a run wrote."""
-    return resolve(read_yaml(path))
+    """The settings in the ``config.yaml`` that a run wrote."""
+    return resolve(read_record(path))
 
 
 def dump(settings: Settings) -> str:

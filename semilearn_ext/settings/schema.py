@@ -6,10 +6,12 @@ paths, devices and the like are not (see ``fingerprint``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, get_type_hints
+
+from semilearn_ext.names import check_folder_name, check_name
 
 GROUPS: dict[str, str] = {
     "method": "what is trained",
@@ -32,10 +34,15 @@ def key(
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    above: float | None = None,
     below: float | None = None,
+    check: Callable[[str, str], str] | None = None,
 ) -> Any:
-    about = {"group": group, "help": help, "scientific": scientific, "choices": choices}
-    return field(default=default, metadata={**about, "minimum": minimum, "maximum": maximum, "below": below})
+    """``check(word, where)`` refuses words that cannot become folders."""
+    about = {"group": group, "help": help, "scientific": scientific, "choices": choices, "check": check}
+    return field(
+        default=default, metadata={**about, "minimum": minimum, "maximum": maximum, "above": above, "below": below}
+    )
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,13 @@ class Settings:
     algorithm: str = key(
         "fixmatch", "method", "base algorithm and plug-ins: fixmatch, fixmatch_upcsc (all of them: ssdg list)"
     )
-    variant: str = key("", "method", "name of a variation of the method, for folders and tables", scientific=False)
+    variant: str = key(
+        "",
+        "method",
+        "name of a variation of the method, for folders and tables",
+        scientific=False,
+        check=check_name,
+    )
     extend: tuple[str, ...] = key(
         (), "method", "Python files that add plug-ins, algorithms, datasets or networks", scientific=False
     )
@@ -60,7 +73,7 @@ class Settings:
         1.0, "method", "factor on the losses of all plug-ins, on top of their own weights", minimum=0
     )
     use_cat: bool = key(True, "method", "one forward pass per step for all views, where the algorithm allows it")
-    ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0, maximum=1)
+    ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0, below=1)
     eval_with_ema: bool = key(False, "method", "evaluate the averaged weights (the paper evaluates the plain ones)")
     average: str = key(
         "both",
@@ -80,7 +93,7 @@ class Settings:
         choices=("last", "every"),
     )
 
-    dataset: str = key("digits_mini", "data", "the dataset (all of them: ssdg list)")
+    dataset: str = key("digits_mini", "data", "the dataset (all of them: ssdg list)", check=check_name)
     data_dir: str = key("data", "data", "folder that holds the datasets", scientific=False)
     cache_dir: str = key(
         "~/.cache/semilearn_ext", "data", "folder for decoded images and generated data", scientific=False
@@ -112,22 +125,29 @@ class Settings:
         "auto: take_all for mini_domainnet, as in the released code, error elsewhere",
         choices=("auto", "error", "take_all"),
     )
-    target_domain: str = key("all", "data", "the held-out test domain, or all: one run per domain", scientific=False)
+    target_domain: str = key(
+        "all",
+        "data",
+        "the held-out test domain, or all: one run per domain",
+        scientific=False,
+        check=check_folder_name,
+    )
     source_domains: tuple[str, ...] = key((), "data", "domains to train on; empty: all but the target")
-    labels_per_class: int = key(10, "data", "labelled images per class and source domain", minimum=1)
+    labels_per_class: int = key(10, "data", "labelled images per class and source domain", minimum=1, maximum=10**6)
     seed: int = key(
         1,
         "data",
         "fixes the labelled images, their order, the views and the initial weights",
         scientific=False,
         minimum=0,
+        maximum=2**32 - 1,
     )
-    batch_size: int = key(48, "data", "labelled images per step, over all source domains", minimum=1)
-    uratio: int = key(1, "data", "unlabelled images per step, as a multiple of batch_size", minimum=1)
+    batch_size: int = key(48, "data", "labelled images per step, over all source domains", minimum=1, maximum=10**6)
+    uratio: int = key(1, "data", "unlabelled images per step, as a multiple of batch_size", minimum=1, maximum=10**4)
 
-    img_size: int = key(32, "views", "side of the square that the network sees, in pixels", minimum=8)
+    img_size: int = key(32, "views", "side of the square that the network sees, in pixels", minimum=8, maximum=4096)
     flip: bool = key(True, "views", "flip images left to right at random")
-    cutout: int = key(16, "views", "side of the square cut out of the strong view, in pixels", minimum=0)
+    cutout: int = key(16, "views", "side of the square cut out of the strong view, in pixels", minimum=0, maximum=4096)
     cutout_color: str = key(
         "black",
         "views",
@@ -156,9 +176,11 @@ class Settings:
         "", "network", "file with these weights; empty: torchvision's, from TORCH_HOME", scientific=False
     )
 
-    epoch: int = key(20, "schedule", "passes over the unlabelled images", minimum=1)
-    num_train_iter: int = key(0, "schedule", "stop after this many steps; 0: as many as the epochs have", minimum=0)
-    num_eval_iter: int = key(0, "schedule", "steps between two evaluations; 0: one per epoch", minimum=0)
+    epoch: int = key(20, "schedule", "passes over the unlabelled images", minimum=1, maximum=10**6)
+    num_train_iter: int = key(
+        0, "schedule", "stop after this many steps; 0: as many as the epochs have", minimum=0, maximum=10**9
+    )
+    num_eval_iter: int = key(0, "schedule", "steps between two evaluations; 0: one per epoch", minimum=0, maximum=10**9)
 
     optim: str = key("SGD", "optimizer", "the optimizer", choices=("SGD", "AdamW"))
     lr: float = key(0.003, "optimizer", "learning rate of the backbone", minimum=0)
@@ -166,7 +188,7 @@ class Settings:
         None, "optimizer", "learning rate of the classifier; none: that of the backbone", minimum=0
     )
     lr_plugin: float = key(0.0005, "optimizer", "learning rate of the plug-ins' own parameters", minimum=0)
-    momentum: float = key(0.9, "optimizer", "momentum of SGD", minimum=0, maximum=1)
+    momentum: float = key(0.9, "optimizer", "momentum of SGD", minimum=0, below=1)
     nesterov: bool = key(False, "optimizer", "Nesterov momentum (USB uses it)")
     weight_decay: float = key(5e-4, "optimizer", "weight decay", minimum=0)
     decay_norm_bias: bool = key(True, "optimizer", "apply weight decay to norm layers and biases too (USB does not)")
@@ -182,7 +204,7 @@ class Settings:
         "change the learning rate every epoch or iteration",
         choices=("epoch", "iteration"),
     )
-    num_warmup_iter: int = key(0, "optimizer", "number of linear warm-up steps", minimum=0)
+    num_warmup_iter: int = key(0, "optimizer", "number of linear warm-up steps", minimum=0, maximum=10**9)
     clip_grad: float = key(0.0, "optimizer", "maximum norm of the gradient; 0: no clipping", minimum=0)
 
     device: str = key(
@@ -205,17 +227,29 @@ class Settings:
     )
     compile: bool = key(False, "machine", "torch.compile the network", scientific=False)
     num_workers: int = key(
-        0, "machine", "number of loader processes; 0: load in the main process", scientific=False, minimum=0
+        0,
+        "machine",
+        "number of loader processes; 0: load in the main process",
+        scientific=False,
+        minimum=0,
+        maximum=256,
     )
-    eval_batch_size: int = key(256, "machine", "images per forward pass at test time", scientific=False, minimum=1)
+    eval_batch_size: int = key(
+        256, "machine", "images per forward pass at test time", scientific=False, minimum=1, maximum=10**6
+    )
 
     save_dir: str = key("runs", "records", "folder of all runs", scientific=False)
     overwrite: bool = key(False, "records", "delete the existing run and start over", scientific=False)
     num_log_iter: int = key(
-        50, "records", "steps between two updates of TensorBoard, W&B or Aim", scientific=False, minimum=1
+        50,
+        "records",
+        "steps between two updates of TensorBoard, W&B or Aim",
+        scientific=False,
+        minimum=1,
+        maximum=10**9,
     )
     checkpoint_every: int = key(
-        0, "records", "steps between two checkpoints; 0: one per evaluation", scientific=False, minimum=0
+        0, "records", "steps between two checkpoints; 0: one per evaluation", scientific=False, minimum=0, maximum=10**9
     )
     use_tensorboard: bool = key(False, "records", "write TensorBoard files into the run folder", scientific=False)
     use_wandb: bool = key(False, "records", "USB's Weights & Biases hook", scientific=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from semilearn_ext.errors import UserError
 from semilearn_ext.runs import lock
 from semilearn_ext.runs.file_names import LOCK_FILE
 from semilearn_ext.runs.lock import Held, holder_of
@@ -169,3 +170,34 @@ def test_a_suspended_process_that_lost_the_lock_exits(tmp_path: Path) -> None:
     assert other.stderr is not None
     assert "taken over by process" in other.stderr.read()
     assert json.loads((tmp_path / LOCK_FILE).read_text())["host"] == "away"
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_is_named(tmp_path: Path) -> None:
+    """A dangling link once made the process try again without end; a pipe made it wait."""
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "lock.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "lock.json")
+    for name in ("link", "pipe"):
+        assert holder_of(tmp_path / name) is None
+        with pytest.raises(UserError, match=r"lock\.json: cannot be .* lock"), lock.lock(tmp_path / name):
+            pass
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"pid": 1}', "[]", "null", '{"pid": [], "host": 1}', "\xff"])
+def test_damaged_locks_are_taken_over_when_nobody_touches_them(content: str, tmp_path: Path) -> None:
+    (tmp_path / "lock.json").write_text(content)
+    os.utime(tmp_path / "lock.json", (0, 0))
+    with lock.lock(tmp_path):
+        assert holder_of(tmp_path) is not None
+
+
+def test_a_lock_from_the_future_is_not_respected_forever(tmp_path: Path) -> None:
+    holder = {"host": "x", "machine": "another", "pid": 1, "started": "1", "token": "1"}
+    (tmp_path / "lock.json").write_text(json.dumps(holder))
+    later = time.time() + 10 * 365 * 86400
+    os.utime(tmp_path / "lock.json", (later, later))
+    assert holder_of(tmp_path) is None
+    with lock.lock(tmp_path):
+        pass

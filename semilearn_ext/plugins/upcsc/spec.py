@@ -25,7 +25,7 @@ _BOTH = {
         choices=("paper", "reference"),
     ),
     "temperature": Option(1.0, "temperature that all similarities are divided by; the paper has none: 1", minimum=1e-4),
-    "projector_dim": Option(0, "width of the two projectors; 0: the width of the feature", minimum=0),
+    "projector_dim": Option(0, "width of the two projectors; 0: the width of the feature", minimum=0, maximum=2**16),
     "contrast_views": Option("all", "views that are contrasted", choices=("all", "weak", "strong")),
 }
 

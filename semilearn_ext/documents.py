@@ -1,0 +1,132 @@
+"""JSON and YAML that anybody may have written: read with bounds, so that no file can hang, exhaust or crash a command.
+
+Only regular files are read (a pipe would block, a device never ends), up to a size. JSON and YAML may not be nested
+without end, and the aliases of YAML may not multiply a file beyond what it holds. Every problem is a UserError that
+names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from semilearn_ext.errors import UserError
+
+MEGABYTE = 2**20
+YAML_BYTES = MEGABYTE
+_DEPTH, _NODES = 20, 100_000
+# libyaml's safe classes, where available, are ten times as fast, which matters for a sweep of a thousand runs.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -> bytes:
+    """The content of a regular file of at most ``limit`` bytes.
+
+    Args:
+        follow: read through a link. The records of a run are read without: a link in a run that somebody else has made
+            could lead to any file of the reader's.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise UserError(f"{path}: cannot be read: no such file") from None
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP and not follow else error.strerror
+        raise UserError(f"{path}: cannot be read: {reason}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path}: cannot be read: not a regular file")
+        if status.st_size > limit:
+            raise UserError(f"{path}: cannot be read: larger than {limit / MEGABYTE:g} MB")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -> str:
+    try:
+        return read_bytes(path, limit, follow=follow).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def read_json(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -> Any:
+    return parse_json(read_bytes(path, limit, follow=follow), str(path))
+
+
+def parse_json(content: bytes | str, where: str) -> Any:
+    """The value of a JSON text. Whole numbers are at most as large as a float can hold."""
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        has_long_number = re.search(r"\d{300}", text) is not None
+        return json.loads(text, parse_int=_bounded_int if has_long_number else None)
+    except RecursionError:
+        raise UserError(f"{where}: cannot be read: nested too deeply") from None
+    except ValueError as error:
+        raise UserError(f"{where}: cannot be read: not valid JSON ({error})") from None
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > 300:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def read_yaml(path: Path, *, follow: bool = True) -> Any:
+    return parse_yaml(read_text(path, YAML_BYTES, follow=follow), str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The value of a YAML text. A key that is given twice is refused: one of the two would be lost."""
+    try:
+        _check_growth(text)
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:  # impossible dates, '!!int x' and the like
+        raise UserError(f"{where}: not valid YAML: a value cannot be read ({error})") from None
+
+
+def _check_growth(text: str) -> None:
+    """Refuse deep nesting, which libyaml's composer does not survive, and aliases that stand for too much."""
+    sizes: list[int] = [0]
+    anchors: list[str | None] = [None]
+    size_of: dict[str | None, int] = {}
+    for event in yaml.parse(text, Loader=_SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            anchors.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size = size_of[anchors.pop()] = sizes.pop()
+            sizes[-1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            sizes[-1] += size_of.get(event.anchor, _NODES if event.anchor in anchors else 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[-1] += 1
+        if len(sizes) > _DEPTH:
+            raise yaml.YAMLError(f"nested more than {_DEPTH} levels deep")
+        if sizes[-1] > _NODES:
+            raise yaml.YAMLError(f"more than {_NODES} values, aliases included")
+
+
+class _Loader(_SafeLoader):
+    """The safe loader, without duplicate keys."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
+        if twice is not None:
+            raise yaml.YAMLError(f"the key {twice!r} is given twice")
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,55 @@
+"""Nothing is written through links, and what cannot be written is named."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext import files
+from semilearn_ext.errors import UserError
+
+
+def test_a_planted_temporary_file_or_link_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (f".a.json.{os.getpid()}.tmp", "a.json", "log.txt"):
+        (folder / name).symlink_to(victim)
+    files.write_json(folder / "a.json", {"x": 1})
+    with pytest.raises(UserError, match=r"log\.txt: is a link, pipe or device"):
+        files.open_to_append(folder / "log.txt")
+    assert victim.read_text() == "mine"
+    assert not (folder / "a.json").is_symlink()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is a link, pipe or device"):
+        files.open_to_append(tmp_path / "pipe")
+
+
+def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "file" / "x.txt", tmp_path / "folder"):
+        with pytest.raises(OSError, match=r"directory|exists") as error:
+            files.write_text(path, "text")
+        assert error.value.filename == str(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            files.write_text(tmp_path / "big.txt", "x" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error.value.filename == str(tmp_path / "big.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_name_that_is_no_valid_text_is_written_as_it_is(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "list.txt", os.fsdecode(b"caf\xe9.jpg"))
+    assert (tmp_path / "list.txt").read_bytes() == b"caf\xe9.jpg"
