@@ -35,6 +35,7 @@ def forget_extensions() -> Iterator[None]:
     for origin in {origin for kind in registries for origin in kind.origins.values()} - {registry.HOME}:
         registry.remove(origin)
     extensions._loaded.clear()
+    extensions._trust.clear()
 
 
 @pytest.fixture(scope="session")

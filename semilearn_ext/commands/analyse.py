@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from semilearn_ext.commands.argument_types import add_trust
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.command_line import add_settings
 from semilearn_ext.settings.config_files import find_config
@@ -63,6 +64,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
+    add_trust(parser)
     parser.add_argument(
         "--out",
         type=Path,

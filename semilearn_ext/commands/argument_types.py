@@ -3,6 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
+
+from semilearn_ext.settings import extensions
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The option ``--trust`` of commands that read runs, which may be somebody else's."""
+
+    class Trust(argparse.Action):
+        def __call__(self, *_: Any) -> None:
+            extensions.trust_files()
+
+    parser.add_argument(
+        "--trust",
+        action=Trust,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="run the Python code that config files and runs name or hold copies of",
+    )
 
 
 def words(text: str) -> list[str]:

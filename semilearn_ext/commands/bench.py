@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from semilearn_ext.commands.argument_types import pair, positive
+from semilearn_ext.commands.argument_types import add_trust, pair, positive
 from semilearn_ext.settings.config_files import find_config
 
 HELP = "measure the time and memory of a component"
@@ -23,6 +23,7 @@ def add(bench: argparse.ArgumentParser) -> None:
     step.add_argument(
         "--set", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="settings on top of the config"
     )
+    add_trust(step)
     step.set_defaults(call=run_step)
     parts.add_parser("loss", help="time and memory of the UPCSC losses").set_defaults(call=run_loss)
     data = parts.add_parser("data", help="images per second, compared with a plain Pillow pipeline, on PACS")

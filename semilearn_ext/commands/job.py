@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from semilearn_ext.commands.argument_types import add_trust
 from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.lock import Held, lock
+from semilearn_ext.settings.extensions import load_extension
 
 HELP = "train one planned run of a sweep (started by sweep)"
 
@@ -22,11 +24,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt", type=int, metavar="N", help="train only if there were exactly N - 1 attempts so far"
     )
+    parser.add_argument(
+        "--extend", action="append", default=[], metavar="FILE", help="a Python file that the plan names, to be run"
+    )
+    add_trust(parser)
     parser.set_defaults(call=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
+    for file in arguments.extend:
+        load_extension(file, "--extend")
     folder: Path = arguments.folder.resolve()
     try:
         with lock(folder):
@@ -37,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def train(folder: Path, attempt: int) -> int:
     """The same as a function, for a forked process. Returns the exit code."""
-    return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt)))
+    return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt, extend=[])))
 
 
 def _interrupt(*_: Any) -> None:

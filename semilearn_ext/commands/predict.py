@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from semilearn_ext.commands.argument_types import add_trust
+
 HELP = "classify your own images with a finished run"
 
 
@@ -16,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of the finished run")
     parser.add_argument("--out", type=Path, metavar="FILE.csv", help="write a CSV file instead of printing a table")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="(default: auto)")
+    add_trust(parser)
     parser.set_defaults(call=run)
 
 

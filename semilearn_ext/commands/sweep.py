@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from semilearn_ext.commands.argument_types import numbers, pair, positive, words
+from semilearn_ext.commands.argument_types import add_trust, numbers, pair, positive, words
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs import sweep
@@ -29,6 +29,7 @@ from semilearn_ext.settings import Settings
 from semilearn_ext.settings.command_line import add_settings
 from semilearn_ext.settings.config_files import find_config
 from semilearn_ext.settings.convert import convert
+from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.load import COMMAND_LINE
 
 HELP = "plan and run many experiments, here or on SLURM"
@@ -86,6 +87,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     slurm.add_argument("--cpus_per_task", type=positive, metavar="N", help="CPU cores per run (default: 1)")
     slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="number of parallel runs (default: 256)")
     slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="further sbatch options")
+    add_trust(parser)
     add_settings(parser)
     parser.set_defaults(call=run)
 
@@ -95,6 +97,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(status(_folder(arguments)))
         return
     retry = arguments.action == "retry"
+    if arguments.folder:
+        for file in words(arguments.extend) if hasattr(arguments, "extend") else ():
+            load_extension(file, f"{COMMAND_LINE}: --extend")
     plan = _plan_of_folder(arguments.folder) if retry and arguments.folder else _plan_of_grid(grid(arguments))
     states = {State.FAILED} if retry else {State.PENDING, State.QUEUED, State.STOPPED, State.RUNNING}
     chosen = [job for job in plan.jobs if job.status.state in states]

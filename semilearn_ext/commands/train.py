@@ -16,6 +16,7 @@ import argparse
 import sys
 from typing import Any
 
+from semilearn_ext.commands.argument_types import add_trust
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, load_settings, with_values
 from semilearn_ext.settings.command_line import add_settings
@@ -41,6 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="BOOL",
         help="train the base algorithm without plug-ins too, and compare the two [false]",
     )
+    add_trust(parser)
     add_settings(parser)
     parser.set_defaults(call=run)
 

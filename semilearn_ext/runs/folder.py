@@ -162,9 +162,12 @@ class RunFolder:
             for path in self._content():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         files.remove_leftovers(self.path)
+        copies = self.path / EXTENSIONS_FOLDER
+        if copies.is_symlink():
+            copies.unlink()
         for number, original in enumerate(settings.extend):
-            content = Path(original).expanduser().read_text()
-            files.write_text(self.path / EXTENSIONS_FOLDER / f"extension_{number:02d}.py", content)
+            content = documents.read_text(Path(original).expanduser())
+            files.write_text(copies / f"extension_{number:02d}.py", content)
         files.write_text(self.config_file, dump(settings))
 
     def _content(self) -> list[Path]:
@@ -180,7 +183,7 @@ class RunFolder:
         try:
             raw = read_record(self.config_file)
             # The extensions are loaded already; what counts is their content when the run began.
-            loaded = resolve({**raw, "extend": Raw(list(settings.extend), str(self.config_file))})
+            loaded = resolve({**raw, "extend": Raw(list(settings.extend), settings.origins.get("extend", ""))})
             existing = config_hash(replace(loaded, extend=self._extension_copies()))
         except UserError as error:
             return f"the folder contains a config that cannot be read ({error})"
@@ -193,11 +196,14 @@ class RunFolder:
         return tuple(str(path) for path in sorted((self.path / EXTENSIONS_FOLDER).glob("*")))
 
     def read_settings(self) -> Settings:
-        """The settings of the run. An extension that is missing or was edited since is loaded from its copy."""
+        """The settings of the run. Its extensions are run from the copies, and only after ``--trust``, unless the user
+        has named files of the same content."""
         raw = read_record(self.config_file)
-        if copies := self._extension_copies():
-            pairs = zip(raw["extend"].value, copies, strict=True)
-            raw["extend"] = Raw([_unchanged(original, copy) for original, copy in pairs], raw["extend"].origin)
+        if "extend" in raw and raw["extend"].value:
+            copies = self._extension_copies()
+            if not copies:
+                raise UserError(f"{self.config_file}: extend: the copies in {EXTENSIONS_FOLDER} are missing")
+            raw["extend"] = Raw(list(copies), str(self.config_file))
         return resolve(raw)
 
     @property
@@ -267,12 +273,6 @@ class RunFolder:
         """Remove the evaluations after ``iteration``: they will be repeated."""
         kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
         files.write_text(self.metrics_file, "".join(json.dumps(record) + "\n" for record in kept))
-
-
-def _unchanged(original: str, copy: str) -> str:
-    """``original`` if it has the content of ``copy``, else ``copy``."""
-    file = Path(original).expanduser()
-    return original if file.is_file() and file.read_bytes() == Path(copy).read_bytes() else copy
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from semilearn_ext import files
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
+from semilearn_ext.settings import extensions
 
 RECHECK = 2.0
 """Seconds between two checks of jobs that other processes have locked."""
@@ -43,8 +44,11 @@ Start = Callable[[Path, int, dict[str, str], Path], Process]
 
 
 def job_command(folder: Path, attempt: int) -> list[str]:
-    """The command that trains the run planned in ``folder``, unless another process has begun this attempt."""
-    return [sys.executable, "-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt)]
+    """The command that trains the run planned in ``folder``, unless another process has begun this attempt.
+
+    It runs the extensions that this process has run.
+    """
+    return [sys.executable, "-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
 
 
 def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start:

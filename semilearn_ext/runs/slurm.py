@@ -26,6 +26,7 @@ from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.lock import SILENCE
 from semilearn_ext.runs.process_pool import job_command
+from semilearn_ext.settings import extensions
 
 LOGS = "slurm"
 """The folder in ``save_dir`` for the files of submitit."""
@@ -76,7 +77,10 @@ def submit(chosen: Sequence[Job], request: Request, logs: Path) -> list[str]:
     executor.update_parameters(**request.parameters())
     try:
         with executor.batch():
-            tasks = [executor.submit(Task(job.folder.resolve(), job.status.record.attempts)) for job in chosen]
+            tasks = [
+                executor.submit(Task(job.folder.resolve(), job.status.record.attempts, extensions.flags()))
+                for job in chosen
+            ]
     except submitit.core.utils.FailedJobError as error:
         raise UserError(f"SLURM rejected the jobs: {_last_line(str(error))}") from None
     return [task.job_id for task in tasks]
@@ -119,10 +123,12 @@ def minutes(text: str) -> int:
 class Task:
     """One array task: starts the job's process and passes SLURM's signals on to it."""
 
-    def __init__(self, folder: Path, attempts: int) -> None:
+    def __init__(self, folder: Path, attempts: int, flags: Sequence[str] = ()) -> None:
         self.folder = folder
         self.attempts = attempts
         """Number of attempts before this task was submitted."""
+        self.flags = flags
+        """Which extensions the job may run."""
         self.process: subprocess.Popen[bytes] | None = None
         self.told_to_stop = False
 
@@ -151,7 +157,7 @@ class Task:
     def _run(self, attempt: int) -> int:
         with files.open_to_append(RunFolder(self.folder).console_file) as console:
             self.process = subprocess.Popen(
-                job_command(self.folder, attempt),
+                [*job_command(self.folder, attempt), *self.flags],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -172,7 +178,7 @@ class Task:
         if self.process is not None:
             self.process.terminate()
             self._wait(_SAVE_TIMEOUT)
-        return DelayedSubmission(Task(self.folder, self.attempts))
+        return DelayedSubmission(Task(self.folder, self.attempts, self.flags))
 
     def _wait(self, seconds: float | None) -> None:
         """Wait for the process to end, but leave its exit code: a signal handler may call this within itself."""

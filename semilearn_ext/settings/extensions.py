@@ -2,6 +2,10 @@
 
 A file declares what it brings with :func:`semilearn_ext.extend.register`. Its content is part of the experiment: its
 hash goes into the config hash, and a copy into the run folder.
+
+Code is run only if the user has named it, on the command line or in Python. A config file, the record of a run and the
+plan of a sweep may come from somebody else: what they name is run only if its content has been named as well, or after
+``--trust``.
 """
 
 from __future__ import annotations
@@ -11,18 +15,40 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from semilearn_ext import documents
 from semilearn_ext.errors import UserError
 
 _loaded: dict[Path, str] = {}
 """The files that have been run, with the hash of what they held then."""
+_trust: list[bool] = []
+"""Not empty after ``--trust``."""
 
 
-def load_extension(path: str, where: str) -> None:
-    """Run the file once per process, and again when its content has changed. Mistakes in it become a UserError."""
+def trust_files() -> None:
+    """From now on, run the code that config files, runs and plans name: ``--trust``."""
+    _trust.append(True)
+
+
+def flags() -> list[str]:
+    """What tells another process of this command to run the same code, and no other."""
+    return ["--trust"] if _trust else [word for file in _loaded for word in ("--extend", str(file))]
+
+
+def load_extension(path: str, where: str, *, named: bool = True) -> None:
+    """Run the file once per process, and again when its content has changed. Mistakes in it become a UserError.
+
+    Args:
+        named: the user has named the file; if not, it has to be one that has been run already, or ``--trust`` is given.
+    """
     file = Path(path).expanduser().resolve()
     digest = extension_hash(path, where)
-    if _loaded.get(file) == digest:
+    if _loaded.get(file) == digest or (not named and digest in _loaded.values()):
         return
+    if not named and not _trust:
+        raise UserError(
+            f"{where}: names code, {path}, which is not run unless you ask for it: name the file with --extend, or add "
+            f"--trust if you trust whoever wrote it"
+        )
     from semilearn_ext import registry
 
     registry.remove(str(file))
@@ -48,6 +74,6 @@ def load_extension(path: str, where: str) -> None:
 def extension_hash(path: str, where: str = "extend") -> str:
     """Twelve hexadecimal digits of the file's content."""
     try:
-        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise UserError(f"{where}: {path}: {error.strerror}") from None
+        return hashlib.sha256(documents.read_bytes(Path(path).expanduser())).hexdigest()[:12]
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None

@@ -26,7 +26,7 @@ from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.schema import KEYS, TYPES, Settings
 from semilearn_ext.specs import LIMITS, Option
 
-COMMAND_LINE = "command line"
+COMMAND_LINE, PYTHON = "command line", "python"
 MAX_FILES = 100
 """How many files a config may include, counted every time."""
 # libyaml's dumper, where available, is ten times as fast, which matters for a sweep of a thousand runs.
@@ -84,7 +84,9 @@ def _layers(path: Path, chain: tuple[Path, ...], files: list[Path]) -> list[tupl
     content = _parse(path)
     parents = _parents(content.pop("base", []), path)
     included = [layer for parent in parents for layer in _layers(parent, (*chain, path.resolve()), files)]
-    return [*included, (str(path), content)]
+    # A file with one of these names must not pass for what the user has typed.
+    origin = f"./{path}" if str(path) in (COMMAND_LINE, PYTHON) else str(path)
+    return [*included, (origin, content)]
 
 
 def _sections(sections: Any, origin: str) -> dict[str, dict[str, Any]]:
@@ -137,7 +139,7 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
     if "extend" in raw:
         where = raw["extend"].where("extend")
         for file in convert(raw["extend"].value, TYPES["extend"], where):
-            load_extension(file, where)
+            load_extension(file, where, named=raw["extend"].origin in (COMMAND_LINE, PYTHON))
     named = raw.get("algorithm", Raw(Settings.algorithm, "default"))
     algorithm = convert(named.value, str, named.where("algorithm"))
     method = registry.parse_method(algorithm, named.where("algorithm"))
@@ -227,13 +229,13 @@ def load_base_settings(config: Path | None, overrides: Mapping[str, Any]) -> Set
 
 def settings_from(**values: Any) -> Settings:
     """Settings from Python, checked like a config file: ``settings_from(dataset="pacs", seed=3)``."""
-    return resolve({name: Raw(value, "python") for name, value in values.items()})
+    return resolve({name: Raw(value, PYTHON) for name, value in values.items()})
 
 
 def with_values(settings: Settings, **values: Any) -> Settings:
     """``settings`` with some values replaced, checked again."""
     raw = {name: Raw(value, settings.origins.get(name, "default")) for name, value in settings.flat().items()}
-    raw.update({name: Raw(value, settings.origins.get(name, "python")) for name, value in values.items()})
+    raw.update({name: Raw(value, settings.origins.get(name, PYTHON)) for name, value in values.items()})
     return resolve(raw)
 
 

@@ -63,7 +63,7 @@ def lighten() -> None:
 
 def run_job() -> None:
     lighten()
-    job_command.run(argparse.Namespace(folder=Path(sys.argv[2]), attempt=int(sys.argv[4])))
+    job_command.run(argparse.Namespace(folder=Path(sys.argv[2]), attempt=int(sys.argv[4]), extend=[]))
 
 
 def train_in_fork(folder: Path, attempt: int) -> int:

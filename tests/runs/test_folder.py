@@ -15,7 +15,7 @@ from semilearn_ext import registry, training
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, RunName, find_runs, run_path
 from semilearn_ext.runs.result import accuracies, summarise
-from semilearn_ext.settings import Settings, config_hash
+from semilearn_ext.settings import Settings, config_hash, extensions
 
 Tiny = Callable[..., Settings]
 
@@ -214,10 +214,14 @@ def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) 
 def test_a_run_is_read_with_the_extension_it_was_trained_with(tiny: Tiny, extension: Path) -> None:
     folder = RunFolder(run_path(tiny(extend=str(extension))))
     folder.claim(tiny(extend=str(extension)))
-    assert folder.read_settings().extend == (str(extension),)
-    registry.remove(str(extension.resolve()))
-    extension.unlink()
     copy = folder.path / "extensions" / "extension_00.py"
+    assert folder.read_settings().extend == (str(copy),)
+    assert registry.DATASETS.origins["lunar"] == str(extension.resolve())
+    registry.remove(str(extension.resolve()))
+    extensions._loaded.clear()
+    with pytest.raises(UserError, match=r"config\.yaml: extend: names code, .*extension_00\.py, .*--trust"):
+        folder.read_settings()
+    extensions.trust_files()
     assert folder.read_settings().extend == (str(copy),)
     assert registry.DATASETS.get("lunar", "test").title == "Moon"
     assert registry.DATASETS.origins["lunar"] == str(copy.resolve())
