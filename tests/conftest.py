@@ -1,4 +1,4 @@
-"""What several tests share: small settings, and train.py as a real process."""
+"""What several tests share: small settings, a small digits_mini, and training in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from semilearn_ext import registry
 from semilearn_ext.data import digits_generator
 from semilearn_ext.data.digits_generator import DomainImages
 from semilearn_ext.settings import Settings, extensions, settings_from
+from tests.forked import PATIENCE, Forked
 
 if TYPE_CHECKING:
     from tests.pretend_cuda import PretendCuda
@@ -133,19 +134,22 @@ def pretend_cuda() -> Iterator[PretendCuda]:
 
 
 @pytest.fixture
-def train(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Start train.py as a user would, in a process of its own."""
+def train(cache_dir: Path, tmp_path: Path) -> Callable[..., Forked]:
+    """Start ``ssdg train`` in a process of its own."""
+    common = ("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu")
+    return lambda *arguments: Forked("train", *common, *arguments, cwd=tmp_path)
 
-    def start(*arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        command = [
-            *(prefix or (sys.executable,)),
-            str(ROOT / "train.py"),
-            *("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu"),
-            *arguments,
-        ]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
 
-    return start
+@pytest.fixture
+def train_script(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run train.py as a user would, in a new interpreter, or in those that ``prefix`` starts."""
+
+    def run(*arguments: str, prefix: tuple[str, ...] = (sys.executable,)) -> subprocess.CompletedProcess[str]:
+        common = ("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu")
+        command = [*prefix, str(ROOT / "train.py"), *common, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
+
+    return run
 
 
 @pytest.fixture

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.forked import Forked
 
-Train = Callable[..., subprocess.Popen[str]]
+Train = Callable[..., Forked]
+Script = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--batch_size", "6", "--num_train_iter", "2", "--num_eval_iter", "2", "--labels_per_class", "5")
 
 
@@ -59,7 +61,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path) -> None:
     config = str(ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml")
-    output, errors = train("--c", config, "--dry_run").communicate()
+    whole = str(tmp_path / "cache")  # all images: the tests' own cache has few of them
+    output, errors = train("--c", config, "--dry_run", "--cache_dir", whole).communicate()
     for text in (
         "48 labelled + 48 unlabelled images per step, 16 + 16 from each of 3 source domains",
         "270 iterations = 10 epochs of 27; 300 labelled, 1312 unlabelled, 186 validation, 599 test images",
@@ -71,10 +74,10 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     assert not (tmp_path / "runs").exists()
 
 
-def test_all_targets_leave_four_runs_and_a_table(train: Train, tmp_path: Path) -> None:
-    process = train("--algorithm", "supervised", *QUICK)
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
+def test_all_targets_leave_four_runs_and_a_table(train_script: Script, train: Train, tmp_path: Path) -> None:
+    done = train_script("--algorithm", "supervised", *QUICK)
+    output = done.stdout
+    assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in output.splitlines()[3:8]] == ["pen", "texture", "street", "print", "mean"]
     folders = sorted((tmp_path / "runs").rglob("result.json"))
     assert len(folders) == 4

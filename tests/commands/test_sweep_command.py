@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,16 +17,14 @@ from semilearn_ext.commands.argument_types import numbers
 from semilearn_ext.errors import exit_code_of
 from semilearn_ext.runs.job import State, read_status
 from tests.conftest import ROOT
+from tests.forked import PATIENCE, Forked
 
 CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
 QUICK = "batch_size: 6\nlabels_per_class: 5\nflip: false\ndevice: cpu\nnum_eval_iter: 1000\nalgorithm: supervised\n"
 
 
-def start(*arguments: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "semilearn_ext", "sweep", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment)
+def start(*arguments: str, cwd: Path = ROOT) -> Forked:
+    return Forked("sweep", *arguments, cwd=cwd)
 
 
 def test_the_plan_is_listed_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +102,7 @@ def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path,
     assert progress.endswith("2 runs: 1 failed, 1 stopped\n")
 
     again = start(*flags, cwd=tmp_path)
-    output, errors = again.communicate(timeout=300)
+    output, errors = again.communicate()
     assert again.returncode == 2
     assert "2 runs: 1 failed, 1 stopped; 1 to run" in output
     assert "    error: data_dir: no pacs in nowhere" in output, "the last lines of its console"
@@ -117,13 +114,13 @@ def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path,
     assert not {"lock.json", "job.json", "state.json"} & {path.name for path in good.iterdir()}
 
     retried = start("retry", str(tmp_path / "runs"))
-    assert "2 runs: 1 done, 1 failed; 1 to run" in retried.communicate(timeout=300)[0]
+    assert "2 runs: 1 done, 1 failed; 1 to run" in retried.communicate()[0]
     assert retried.returncode == 2
     assert read_status(bad).record.attempts == 2
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

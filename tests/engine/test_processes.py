@@ -15,7 +15,7 @@ from semilearn_ext.settings import Settings
 from tests.engine import shared_step
 
 Tiny = Callable[..., Settings]
-Train = Callable[..., subprocess.Popen[str]]
+Script = Callable[..., subprocess.CompletedProcess[str]]
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone")
 CASES = {
@@ -44,12 +44,11 @@ def test_averaged_gradient_is_that_of_the_joint_batch(tiny: Tiny, tmp_path: Path
             assert torch.equal(one["gradient"][name], two["gradient"][name]), (case, name)
 
 
-def test_torchrun_trains_and_leaves_one_record(train: Train, tmp_path: Path) -> None:
+def test_torchrun_trains_and_leaves_one_record(train_script: Script, tmp_path: Path) -> None:
     arguments = ("--target_domain", "pen", "--batch_size", "12", "--num_train_iter", "4", "--num_eval_iter", "2")
-    process = train(*arguments, prefix=TORCHRUN)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors[-3000:]
-    assert output.count("FixMatch on digits_mini") == 1
+    done = train_script(*arguments, prefix=TORCHRUN)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("FixMatch on digits_mini") == 1
     folder = tmp_path / "runs" / "digits_mini" / "10lpc" / "fixmatch" / "pen" / "seed1"
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     state = load(checkpoint_files(folder)[-1])
