@@ -20,6 +20,7 @@ from semilearn_ext.__main__ import main, parser
 from semilearn_ext.commands import sweep as sweep_command
 from semilearn_ext.commands import train as train_command
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.collect import collect
 from semilearn_ext.runs.sweep import experiments
 from semilearn_ext.settings import Settings
 from tests.report.write_run import domains, write_run
@@ -212,12 +213,20 @@ def test_commands_are_understood(command: Command, in_folder: Path) -> None:
         assert experiments(sweep_command.grid(arguments))
 
 
-RUN = ("list", "tables", "sweep status", "analyse curves", "data show digits_mini", "data prepare digits_dg")
+RUN = (
+    "list",
+    "tables",
+    "records runs",
+    "sweep status",
+    "analyse curves",
+    "data show digits_mini",
+    "data prepare digits_dg",
+)
 
 
 def is_cheap(command: Command) -> bool:
     text = " ".join(command.words)
-    if "--help" in text or "--style" in text:
+    if "--help" in text or "--style" in text or "--check" in text:
         return False
     planned = command.words[0] in ("train", "sweep") and "--dry_run" in text and "pacs" not in text
     return planned or text.startswith(RUN)
@@ -231,6 +240,8 @@ def test_cheap_commands_run(
     for page in pages:
         (in_folder / page).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / page, in_folder / page)
+    for record in {word for word in command.words if word.endswith("/records")}:
+        collect([in_folder / "runs"], in_folder / record)
     if command.words[0] == "sweep" and "--dry_run" in command.words:
         shutil.rmtree(in_folder / "runs")
     cached = command.words[0] == "train" or command.words[:2] == ["data", "show"]

@@ -10,12 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from semilearn_ext.analysis import style
-from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, check_one_experiment_per_method
+from semilearn_ext.analysis.load_run import check_conditions, conditions_of
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.aggregate import incomplete_seeds, on_common_epochs, over_seeds, seed_means
-from semilearn_ext.report.methods import dataset_title, domains_of, labels_title
-from semilearn_ext.report.metrics import NOT_METRICS, Metric
-from semilearn_ext.runs.result import scalars
+from semilearn_ext.report.evaluations import metric_names, read_evaluations
+from semilearn_ext.report.methods import domains_of, setting_title
+from semilearn_ext.report.metrics import Metric
+from semilearn_ext.report.records import RUN, read_all
+from semilearn_ext.report.run_groups import read_configs
+from semilearn_ext.settings import Settings
 
 MEAN = "mean"
 DEFAULT_METRIC = "unlabeled/top1"
@@ -23,26 +26,49 @@ _METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
 
 
-def read_points(runs: Sequence[FinishedRun], metric: Metric) -> pd.DataFrame:
-    """One row per run and evaluation that measured ``metric``: dataset, method, target, seed, epoch and value."""
-    recorded: dict[str, None] = {}
-    rows = []
-    for run in runs:
-        about = {
-            "dataset": run.settings.dataset,
-            "method": run.method,
-            "target": run.settings.target_domain,
-            "seed": run.settings.seed,
-        }
-        for record in run.folder.read_metrics():
-            values = scalars(record)
-            recorded |= dict.fromkeys(values)
-            if metric.name in values:
-                rows.append({**about, "epoch": record["epoch"], "value": metric.factor * values[metric.name]})
-    if not rows:
-        names = ", ".join(sorted(set(recorded) - set(NOT_METRICS)))
-        raise UserError(f"--metric: no run recorded {metric.name!r} (recorded: {names})")
-    return pd.DataFrame(rows)
+def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
+    """The runs below ``roots``, in folders or records: all finished, comparable, and one experiment per method."""
+    runs, unfinished, warnings = read_all(roots)
+    if warnings:
+        raise UserError(warnings[0].removesuffix("; left out"))
+    if len(unfinished):
+        path = unfinished.loc[0, "path"]
+        raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
+    if runs.empty:
+        raise UserError(f"{', '.join(map(str, roots))}: contains no runs")
+    configs, unread = read_configs(runs)
+    if unread:
+        raise UserError(unread[0].removesuffix("; its settings are not shown"))
+    check_conditions(
+        [
+            (row.path, conditions_of({**Settings().flat(), **configs[row.config_hash], "dataset": row.dataset}))
+            for row in runs.drop_duplicates(["dataset", "labels", "config_hash"]).itertuples()
+        ]
+    )
+    for method, same in runs.groupby("method", sort=False):
+        first = same.iloc[0]
+        for other in same[same["config_hash"] != first["config_hash"]].itertuples():
+            raise UserError(
+                f"{first['path']} and {other.path}: both are runs of {method.title}, but with different settings; give "
+                f"one of them a --variant"
+            )
+    twice = runs[runs.duplicated(RUN, keep=False)]
+    if len(twice):
+        raise UserError(f"{twice['path'].iloc[0]} and {twice['path'].iloc[1]}: the same run twice")
+    return runs
+
+
+def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[str]]:
+    """One row per run and evaluation that measured ``metric``: dataset, method, target, seed, epoch and value.
+
+    Also returns one line about runs whose evaluations cannot be read.
+    """
+    evaluations, unread = read_evaluations(runs.assign(setup=""))
+    recorded = metric_names(evaluations)
+    if metric.name not in recorded:
+        raise UserError(f"--metric: no run recorded {metric.name!r} (recorded: {', '.join(sorted(recorded))})")
+    points = evaluations.assign(value=metric.factor * evaluations[metric.name])
+    return points[["dataset", "method", "target", "seed", "epoch", "value"]].dropna().reset_index(drop=True), unread
 
 
 def average(points: pd.DataFrame, targets: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -101,17 +127,16 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
     return figure
 
 
-def main(runs: Sequence[FinishedRun], out: Path, metric: Metric) -> str:
-    check_comparable(runs, except_for=frozenset({"target domain", "seed"}))
-    check_one_experiment_per_method(runs)
-    settings = runs[0].settings
-    points = read_points(runs, metric)
-    order = domains_of(settings.dataset)
+def main(roots: Sequence[Path], out: Path, metric: Metric) -> str:
+    runs = read_runs(roots)
+    dataset, labels = runs.loc[0, "dataset"], int(runs.loc[0, "labels"])
+    points, unread = read_points(runs, metric)
+    order = domains_of(dataset)
     targets = sorted(set(points["target"]), key=lambda name: (order.index(name) if name in order else 0, name))
     table, left_out = average(points, targets)
     panels = [*targets, MEAN] if MEAN in set(table["target"]) else targets
     suffix = "" if metric.name == DEFAULT_METRIC else f"_{metric.name.replace('/', '_')}"
-    name = f"curves_{settings.dataset}_{settings.labels_per_class}lpc{suffix}"
+    name = f"curves_{dataset.replace(' ', '_')}_{labels}lpc{suffix}"
     with style.look():
         written = style.save(draw(table, panels, metric), out, name)
     table = table.assign(method=table["method"].map(lambda method: method.name)).rename(columns={"n": "seeds"})
@@ -119,5 +144,5 @@ def main(runs: Sequence[FinishedRun], out: Path, metric: Metric) -> str:
     written.append(style.save_numbers(table, out, name))
     last = table[table["target"] == panels[-1]].groupby("method", sort=False).tail(1)
     body = last.to_string(index=False, float_format=lambda value: f"{value:.{metric.decimals}f}")
-    setting = f"{dataset_title(settings.dataset)}, {labels_title(settings.labels_per_class)}"
-    return "\n".join([f"{metric.axis}, {setting}, last epoch", body, *left_out, *style.wrote(written)])
+    heading = f"{metric.axis}, {setting_title(dataset, labels)}, last epoch"
+    return "\n".join([heading, body, *unread, *left_out, *style.wrote(written)])

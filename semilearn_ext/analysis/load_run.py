@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,26 +64,36 @@ def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
 
 def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = frozenset()) -> None:
     """Refuse runs that differ in more than the method and the properties in ``except_for``."""
-    first = runs[0]
-    ours = _conditions(first, except_for)
-    for other in runs[1:]:
-        for name, theirs in _conditions(other, except_for).items():
-            if ours[name] != theirs:
-                values = f" ({ours[name]} and {theirs})" if isinstance(theirs, str) else ""
-                raise UserError(f"{first.path} and {other.path} cannot be compared: the {name} differs{values}")
+    check_conditions([(run.path, _conditions(run, except_for)) for run in runs])
+
+
+def check_conditions(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+    """Refuse runs, given by path and conditions, that differ in a condition."""
+    path, ours = runs[0]
+    for other, theirs in runs[1:]:
+        for name in ours:
+            if ours[name] != theirs[name]:
+                values = f" ({ours[name]} and {theirs[name]})" if isinstance(theirs[name], str) else ""
+                raise UserError(f"{path} and {other} cannot be compared: the {name} differs{values}")
+
+
+def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What two methods must have in common to be compared, as far as their settings say it."""
+    return {
+        "dataset": config["dataset"],
+        "image size": f"{config['img_size']} px",
+        "backbone": f"{config['net']}, {'pretrained' if config['pretrained'] else 'from scratch'}",
+        "number of labels per class": str(config["labels_per_class"]),
+        "set of source domains": ", ".join(sorted(config["source_domains"])) or "all others",
+    }
 
 
 def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
-    """What two methods must have in common to be compared."""
     settings = run.settings
     own_data = f" {Path(settings.data_dir).expanduser().resolve().name}" if settings.dataset == FOLDER else ""
-    conditions: dict[str, Any] = {
-        "dataset": settings.dataset + own_data,
-        "image size": f"{settings.img_size} px",
-        "backbone": f"{settings.net}, {'pretrained' if settings.pretrained else 'from scratch'}",
-        "number of labels per class": str(settings.labels_per_class),
+    conditions = {
+        **conditions_of({**settings.flat(), "dataset": settings.dataset + own_data}),
         "target domain": settings.target_domain,
-        "set of source domains": ", ".join(sorted(settings.source_domains)) or "all others",
         "seed": str(settings.seed),
     }
     if "seed" not in except_for and "target domain" not in except_for:

@@ -77,7 +77,7 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
 def _add_curves(figures: Any) -> None:
     parser = figures.add_parser("curves", help="accuracy on unlabelled source images, or another metric, over epochs")
     parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUNS", help="finished runs, or folders that contain them"
+        "runs", nargs="+", type=Path, metavar="RUNS", help="finished runs, or folders that contain runs or records"
     )
     parser.add_argument(
         "--metric",
@@ -163,10 +163,9 @@ def run_observation(arguments: argparse.Namespace) -> None:
 
 def run_curves(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import curves
-    from semilearn_ext.analysis.load_run import load_runs
     from semilearn_ext.report.metrics import Metric
 
-    print(curves.main(load_runs(arguments.runs), arguments.out, Metric(arguments.metric)))
+    print(curves.main(arguments.runs, arguments.out, Metric(arguments.metric)))
 
 
 def run_details(arguments: argparse.Namespace) -> None:

@@ -1,14 +1,15 @@
-"""Make the paper's tables, statistics and a web page from finished runs."""
+"""Make the paper's tables, statistics and a web page from finished runs or from a record of them."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semilearn_ext import files
 from semilearn_ext.commands.argument_types import words
 from semilearn_ext.errors import UserError, did_you_mean
 
@@ -22,7 +23,7 @@ MAX_REMARKS = 30
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that contain runs")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that contain runs or records")
     parser.add_argument(
         "--out",
         type=Path,
@@ -58,6 +59,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help=f"output formats (default: {','.join(FORMATS)}; md for a single file)",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a file in --out is not what the runs give, apart from rounding in the last digits",
+    )
     parser.set_defaults(call=run)
 
 
@@ -73,43 +79,54 @@ def run(arguments: argparse.Namespace) -> None:
     report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
     if not report.tables:
         raise UserError("; ".join(report.absent))
-    command = shlex.join(["ssdg", *sys.argv[1:]])
+    texts = render(report, arguments.out, formats, _command())
+    if arguments.check:
+        from semilearn_ext.report.check import check_files
+
+        check_files(texts)
+        print(f"{len(texts)} files in {arguments.out} are what the runs give")
+        return
     try:
-        written = write(report, arguments.out, formats, command)
+        for path, text in texts.items():
+            files.write_text(path, text)
     except OSError as error:
         raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
     print(markdown(report.tables[0]))
     for line in _first(report.remarks()):
         print(line, file=sys.stderr)
-    print(f"Wrote {', '.join(map(str, written))}")
+    print(f"Wrote {', '.join(map(str, _to_open(texts, arguments.out)))}")
 
 
-def write(report: Report, out: Path, formats: Sequence[str], command: str) -> list[Path]:
-    """Write the report and return the files and folders to open."""
-    from semilearn_ext import files
+def _command() -> str:
+    return shlex.join(["ssdg", *(word for word in sys.argv[1:] if word != "--check")])
+
+
+def render(report: Report, out: Path, formats: Sequence[str], command: str) -> dict[Path, str]:
+    """The files of the report, by path."""
     from semilearn_ext.report import writers
     from semilearn_ext.report.page import page
     from semilearn_ext.report.tables import each_run
 
-    written = []
+    texts = {}
     if "md" in formats:
-        written.append(out if _is_markdown(out) else out / "tables.md")
-        files.write_text(written[-1], writers.markdown_page(report.tables, command, report.remarks()))
+        path = out if _is_markdown(out) else out / "tables.md"
+        texts[path] = writers.markdown_page(report.tables, command, report.remarks())
     if "csv" in formats:
-        written.append(out / "csv")
         for table in report.tables:
-            files.write_text(out / "csv" / f"{table.name}.csv", writers.csv(table.data, command))
-        files.write_text(out / "csv" / "runs.csv", writers.csv(each_run(report.results), command))
+            texts[out / "csv" / f"{table.name}.csv"] = writers.csv(table.data, command)
+        texts[out / "csv" / "runs.csv"] = writers.csv(each_run(report.results), command)
     if "latex" in formats:
-        written.append(out / "latex")
         for table in report.tables:
-            files.write_text(out / "latex" / f"{table.name}.tex", writers.latex(table, command))
-        names = [table.name for table in report.tables]
-        files.write_text(out / "latex" / "all.tex", writers.latex_document(names, command))
+            texts[out / "latex" / f"{table.name}.tex"] = writers.latex(table, command)
+        texts[out / "latex" / "all.tex"] = writers.latex_document([table.name for table in report.tables], command)
     if "html" in formats:
-        written.append(out / "page.html")
-        files.write_text(written[-1], page(report, command))
-    return written
+        texts[out / "page.html"] = page(report, command)
+    return texts
+
+
+def _to_open(paths: Iterable[Path], out: Path) -> list[Path]:
+    """The files and folders that a reader opens."""
+    return list(dict.fromkeys(path if path.parent in (out, out.parent) else path.parent for path in paths))
 
 
 def _is_markdown(out: Path) -> bool:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from semilearn_ext.report.aggregate import Targets, is_complete, on_common_epochs, over_seeds, seed_means
 from semilearn_ext.report.metrics import NOT_METRICS, Metric
+from semilearn_ext.report.record_files import Source, significant
 from semilearn_ext.report.run_groups import GROUP, Group
-from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.result import SOURCE_VAL, TARGET
 
 ALWAYS = ["epoch", TARGET, SOURCE_VAL]
@@ -36,7 +36,7 @@ def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
     ``group`` numbers the groups. What an evaluation did not measure is NaN.
     """
-    lines = [_read(RunFolder(path)) for path in runs["path"]]
+    lines = [_read(source) for source in runs["source"]]
     run = np.repeat(np.arange(len(runs)), [len(records) for records in lines])
     values = _numbers([record for records in lines for record in records])
     damaged = values[ALWAYS].isna().any(axis=1).to_numpy()
@@ -48,15 +48,15 @@ def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per record; what is not a finite number is NaN."""
+    """One row per record, with four significant digits as in a record of runs; what is not a finite number is NaN."""
     values = pd.DataFrame(records).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
     names = [name for name in values.columns if name not in NOT_METRICS]
-    return values.reindex(columns=list(dict.fromkeys([*ALWAYS, *RATES, *names]))).astype(float)
+    return values.reindex(columns=list(dict.fromkeys([*ALWAYS, *RATES, *names]))).astype(float).map(significant)
 
 
-def _read(folder: RunFolder) -> list[dict[str, Any]]:
+def _read(source: Source) -> list[dict[str, Any]]:
     try:
-        records = folder.read_metrics()
+        records = source.read_metrics()
     except (OSError, ValueError):
         return []
     return records if all(isinstance(record, dict) for record in records) else []
@@ -66,13 +66,13 @@ def _warnings(bad: list[Any]) -> list[str]:
     if not bad:
         return []
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return [f"{RunFolder(bad[0]).metrics_file}{more}: missing, damaged or contains NaN; not in the curves"]
+    return [f"{bad[0]}{more}: its evaluations are missing, damaged or contain NaN; not in the curves"]
 
 
 def metric_names(evaluations: pd.DataFrame) -> list[str]:
-    """The metrics that were recorded, the accuracies first."""
+    """The metrics that were recorded: the accuracies first, then by name."""
     names = [name for name in evaluations.columns if name not in (*_ABOUT, "epoch") and evaluations[name].notna().any()]
-    return sorted(names, key=lambda name: (name != TARGET, not name.endswith("/top1")))
+    return sorted(names, key=lambda name: (name != TARGET, not name.endswith("/top1"), name))
 
 
 def curves(evaluations: pd.DataFrame, targets: Targets) -> list[Curve]:

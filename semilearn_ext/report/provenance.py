@@ -9,15 +9,14 @@ from typing import Any
 import pandas as pd
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.folder import RunFolder
 
 
 def environments(runs: pd.DataFrame) -> dict[str, Counter[str]]:
     """For every property (git revision, device, versions) its values, each with the number of runs."""
     counts: dict[str, Counter[str]] = {}
-    for path in runs["path"]:
+    for source in runs["source"]:
         try:
-            properties = _flat(RunFolder(path).read_environment())
+            properties = _flat(source.read_environment())
         except (UserError, TypeError):
             properties = {"environment": "not recorded"}
         for name, value in properties.items():
@@ -33,6 +32,6 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
         "processes": environment.get("processes"),
         "weights": environment.get("weights"),
         "python": environment.get("python"),
-        **environment.get("packages", {}),
+        **dict(sorted(environment.get("packages", {}).items())),
     }
     return {name: str(value) for name, value in named.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Run folders on disk to one frame. What cannot be trusted is named in a warning and left out."""
+"""Run folders and records of runs to one frame. What cannot be trusted is named in a warning and left out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pandas as pd
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId, domains_of
-from semilearn_ext.runs.folder import RunFolder, RunName, find_runs
+from semilearn_ext.report.record_files import EXPERIMENT_FILE, Source, read_experiment
+from semilearn_ext.runs.folder import MARKERS, RunFolder, RunName, find_folders
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 from semilearn_ext.settings.domains import FOLDER
-from semilearn_ext.settings.load import read_record
 
 RUN = ["dataset", "labels", "method", "target", "seed"]
 """What identifies a run within one experiment."""
 IDENTITY = ["config_hash", "version", "scale"]
 """What runs must have in common to be averaged."""
-COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "path"]
+COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "path", "source"]
 
 
 class Records(NamedTuple):
@@ -29,62 +29,76 @@ class Records(NamedTuple):
     runs: pd.DataFrame
     """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`, accuracies are shares (those
     of averaged weights NaN where a run has none), and ``metrics`` is the mapping of everything that the last evaluation
-    measured."""
+    measured. The rest of a run is read from its ``source``; ``path`` names it in messages."""
     unfinished: pd.DataFrame
     """One row per run without a result: ``dataset``, ``target`` and ``path``."""
     warnings: list[str]
 
 
 def read_records(roots: Sequence[Path]) -> Records:
-    """Read every run at or below ``roots`` once."""
+    """Every run at or below ``roots`` once; none of several results of a run that differ."""
+    runs, unfinished, warnings = read_all(roots)
+    runs, duplicates = _without_duplicates(runs)
+    return Records(runs, unfinished, warnings + duplicates)
+
+
+def read_all(roots: Sequence[Path]) -> Records:
+    """All results at or below ``roots``, in run folders and in records, those of one run more than once included."""
     warnings: list[str] = []
     rows: list[dict[str, Any]] = []
     unfinished: list[dict[str, Any]] = []
     own_data: dict[str, str] = {}
-    for folder in find_runs(roots):
+    for path, names in find_folders(roots, {*MARKERS, EXPERIMENT_FILE}):
         try:
+            if EXPERIMENT_FILE in names:
+                rows += [_row(run, run.result, str(run.path)) for run in read_experiment(path)]
+                continue
+            folder = RunFolder(path)
             if folder.is_finished:
                 row = read_run(folder)
                 rows.append({**row, "dataset": _dataset(row["dataset"], folder, row["config_hash"], own_data)})
-            elif name := RunName.from_path(folder.path):
-                dataset = _dataset(name.dataset, folder, str(folder.path), own_data)
-                unfinished.append({"dataset": dataset, "target": name.target, "path": folder.path})
+            elif name := RunName.from_path(path):
+                dataset = _dataset(name.dataset, folder, str(path), own_data)
+                unfinished.append({"dataset": dataset, "target": name.target, "path": path})
         except UserError as error:
             warnings.append(f"{error}; left out")
-    runs, duplicates = _without_duplicates(pd.DataFrame(rows, columns=COLUMNS))
-    return Records(runs, pd.DataFrame(unfinished, columns=["dataset", "target", "path"]), warnings + duplicates)
+    begun = pd.DataFrame(unfinished, columns=["dataset", "target", "path"])
+    runs = pd.DataFrame(rows, columns=COLUMNS).sort_values([*RUN, *IDENTITY], kind="stable", ignore_index=True)
+    return Records(runs, begun, warnings)
 
 
 def read_run(folder: RunFolder) -> dict[str, Any]:
     """One finished run as a row, or a UserError that says why its result cannot be trusted."""
-    result, where = folder.read_result(), folder.result_file
-    _check_fields(result, where)
-    method = MethodId.of_record(result)
-    written = RunName(
-        result["dataset"],
-        result["labels_per_class"],
-        method.name,
-        result["target_domain"],
-        result["seed"],
-    )
-    domains = domains_of(written.dataset)
-    if domains and written.target not in domains:
-        raise UserError(f"{where}: {written.target!r} is not a domain of {written.dataset}")
+    result, where = folder.read_result(), str(folder.result_file)
+    row = _row(folder, result, where)
+    written = RunName(row["dataset"], row["labels"], row["method"].name, row["target"], row["seed"])
     named = RunName.from_path(folder.path)
     if named is not None and named != written:
         raise UserError(f"{where}: is the result of another run, {written.path}")
+    return row
+
+
+def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any]:
+    _check_fields(result, where)
+    domains = domains_of(result["dataset"])
+    if domains and result["target_domain"] not in domains:
+        raise UserError(f"{where}: {result['target_domain']!r} is not a domain of {result['dataset']}")
     return {
-        **written._asdict(),
-        "method": method,
+        "dataset": result["dataset"],
+        "labels": result["labels_per_class"],
+        "method": MethodId.of_record(result),
+        "target": result["target_domain"],
+        "seed": result["seed"],
         **{protocol: float(result["top1"].get(protocol, math.nan)) for protocol in (*PROTOCOLS, *AVERAGES)},
         "metrics": {name: value for name, value in result["metrics"].items() if math.isfinite(value)},
         "seconds": float(result["seconds"]),
         **{name: result[name] for name in IDENTITY},
-        "path": folder.path,
+        "path": source.path,
+        "source": source,
     }
 
 
-def _check_fields(result: Mapping[str, Any], where: Path) -> None:
+def _check_fields(result: Mapping[str, Any], where: str) -> None:
     """Refuse a result in which a field is missing or has a value that no run writes."""
     missing = [name for name in _FIELDS if name not in result]
     if missing:
@@ -131,8 +145,8 @@ def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> s
     if name != FOLDER:
         return name
     if key not in known:
-        config = read_record(folder.config_file) if folder.config_file.exists() else {}
-        known[key] = f"{FOLDER} {Path(str(config['data_dir'].value)).name}" if "data_dir" in config else FOLDER
+        config = folder.read_config() if folder.config_file.exists() else {}
+        known[key] = f"{FOLDER} {Path(str(config['data_dir'])).name}" if "data_dir" in config else FOLDER
     return known[key]
 
 

@@ -4,26 +4,21 @@ settings that distinguish it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId, setting_title
+from semilearn_ext.report.record_files import Config, scientific
 from semilearn_ext.report.records import IDENTITY
-from semilearn_ext.runs.folder import RunFolder
-from semilearn_ext.settings.load import read_record
-from semilearn_ext.settings.schema import KEYS
 
 METHOD = ["dataset", "labels", "method"]
 GROUP = [*METHOD, "setup"]
 """The columns that identify a :class:`Group`."""
 
-_NAMED_FILES = ("split_file", "pretrain_path")
 _SHOWN = 3
 
-Config = Mapping[str, Any]
 DATA_SETTINGS = {"test_view": "test view", "splits": "label splits"}
 """Settings of the data that a reader of a result has to know, with their names in print."""
 
@@ -57,19 +52,12 @@ def read_configs(runs: pd.DataFrame) -> tuple[dict[str, Config], list[str]]:
     warnings = []
     for run in runs.drop_duplicates("config_hash").itertuples():
         try:
-            raw = read_record(RunFolder(run.path).config_file)
+            config = run.source.read_config()
         except UserError as error:
             warnings.append(f"{error}; its settings are not shown")
-            raw = {}
-        configs[run.config_hash] = _scientific({name: entry.value for name, entry in raw.items()})
+            config = {}
+        configs[run.config_hash] = scientific(config)
     return configs, warnings
-
-
-def _scientific(flat: Config) -> Config:
-    """The settings that the config hash covers. Files are shown by name."""
-    kept = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
-    files = {name: Path(str(flat[name])).name for name in _NAMED_FILES if flat.get(name)}
-    return {**kept, **files}
 
 
 def differing(configs: Iterable[Config]) -> list[str]:

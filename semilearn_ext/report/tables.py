@@ -159,7 +159,7 @@ def each_run(results: Results) -> pd.DataFrame:
     averages = [name for name in AVERAGES if results.runs[name].notna().any()]
     columns = [*GROUP, "target", "seed", *PROTOCOLS, *averages, "seconds", "scale", "version", "config_hash"]
     metrics = pd.DataFrame(list(results.runs["metrics"]), index=results.runs.index)
-    metrics = metrics.drop(columns="seconds", errors="ignore")
+    metrics = metrics.drop(columns="seconds", errors="ignore").sort_index(axis=1)
     identity = flat(results.runs[columns], results).drop(columns=["metric", "protocol"])
     return pd.concat([identity, data_settings(results.runs, results.configs), metrics], axis=1)
 

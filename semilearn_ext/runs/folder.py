@@ -195,6 +195,10 @@ class RunFolder:
     def _extension_copies(self) -> tuple[str, ...]:
         return tuple(str(path) for path in sorted((self.path / EXTENSIONS_FOLDER).glob("*")))
 
+    def read_config(self) -> dict[str, Any]:
+        """The settings as they were written, without resolving them."""
+        return {name: entry.value for name, entry in read_record(self.config_file).items()}
+
     def read_settings(self) -> Settings:
         """The settings of the run. Its extensions are run from the copies, and only after ``--trust``, unless the user
         has named files of the same content."""
@@ -283,7 +287,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def find_runs(roots: Iterable[Path]) -> Iterator[RunFolder]:
-    """Every run at or below ``roots`` once, in the order of their names. Symbolic links are followed."""
+    """Every run at or below ``roots`` once, in the order of their names."""
+    return (RunFolder(path) for path, _ in find_folders(roots, MARKERS))
+
+
+def find_folders(roots: Iterable[Path], markers: Iterable[str]) -> Iterator[tuple[Path, list[str]]]:
+    """Every folder at or below ``roots`` that has a file of ``markers``, once, with the names of its files.
+
+    The order is that of their names. Nothing below such a folder is looked at. Symbolic links are followed.
+    """
     seen: set[str] = set()
     for root in roots:
         if not root.is_dir():
@@ -295,6 +307,6 @@ def find_runs(roots: Iterable[Path]) -> Iterator[RunFolder]:
                 continue
             seen.add(real)
             below.sort()
-            if not MARKERS.isdisjoint(names):
+            if not set(markers).isdisjoint(names):
                 below.clear()
-                yield RunFolder(Path(folder))
+                yield Path(folder), names

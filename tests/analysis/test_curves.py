@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from semilearn_ext.analysis import curves
-from semilearn_ext.analysis.load_run import load_runs
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.collect import collect
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.result import summarise
@@ -33,6 +33,8 @@ def write_run(save_dir: Path, **values: Any) -> RunFolder:
         accuracy = RISE[settings.algorithm] * epoch + 0.01 * settings.seed
         measured = {"unlabeled/top1": accuracy, "target/top1": accuracy, "source_val/top1": accuracy}
         folder.append_metrics({"iteration": epoch, "epoch": float(epoch), **measured, "train/upc": 2.5, "seconds": 1.0})
+    folder.write_split({"train_x": [["a", 0, "print"]]})
+    folder.write_environment({"device": "cpu"})
     folder.write_result(summarise(settings, folder.read_metrics(), "reduced"))
     return folder
 
@@ -47,7 +49,7 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_lines_are_means_over_seeds_with_their_spread(sweep: Path, tmp_path: Path) -> None:
-    output = curves.main(load_runs([sweep]), tmp_path / "figures", ACCURACY)
+    output = curves.main([sweep], tmp_path / "figures", ACCURACY)
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv")
     assert set(table["target"]) == {"pen", "street", "mean"}
     row = table.query("method == 'fixmatch_upc' and target == 'mean' and epoch == 2").iloc[0]
@@ -61,7 +63,7 @@ def test_lines_are_means_over_seeds_with_their_spread(sweep: Path, tmp_path: Pat
 
 def test_a_seed_without_a_target_is_left_out_of_the_mean_and_named(sweep: Path, tmp_path: Path) -> None:
     write_run(sweep, algorithm="fixmatch", target_domain="pen", seed=4)
-    output = curves.main(load_runs([sweep]), tmp_path / "figures", ACCURACY)
+    output = curves.main([sweep], tmp_path / "figures", ACCURACY)
     assert "FixMatch, seed 4: not in the mean, because there is no run on street" in output
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv").query("method == 'fixmatch'")
     assert table.query("target == 'mean'")["seeds"].unique().tolist() == [3]
@@ -70,26 +72,26 @@ def test_a_seed_without_a_target_is_left_out_of_the_mean_and_named(sweep: Path, 
 
 def test_one_seed_of_one_target_has_no_spread_and_no_mean(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", algorithm="fixmatch", target_domain="pen")
-    curves.main(load_runs([tmp_path]), tmp_path / "figures", ACCURACY)
+    curves.main([tmp_path], tmp_path / "figures", ACCURACY)
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv")
     assert set(table["target"]) == {"pen"}
     assert table["std"].isna().all()
 
 
 def test_any_metric_can_be_drawn(sweep: Path, tmp_path: Path) -> None:
-    output = curves.main(load_runs([sweep]), tmp_path, Metric("train/upc"))
+    output = curves.main([sweep], tmp_path, Metric("train/upc"))
     assert output.startswith("upc on training batches, digits_mini, 10 labels per class, last epoch")
     table = pd.read_csv(tmp_path / "curves_digits_mini_10lpc_train_upc.csv")
     assert table["mean"].unique().tolist() == [2.5]
     with pytest.raises(
         UserError, match=r"no run recorded 'train/ucp' \(recorded: source_val/top1, target/top1, train/"
     ):
-        curves.main(load_runs([sweep]), tmp_path, Metric("train/ucp"))
+        curves.main([sweep], tmp_path, Metric("train/ucp"))
 
 
 def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
     write_run(sweep, algorithm="fixmatch_upc", target_domain="print", seed=1)
-    points = curves.read_points(load_runs([sweep]), ACCURACY)
+    points, _ = curves.read_points(curves.read_runs([sweep]), ACCURACY)
     table, _ = curves.average(points, ["pen", "street", "print"])
     figure = curves.draw(table, ["pen", "street", "print"], ACCURACY)
     axes = figure.axes
@@ -106,15 +108,15 @@ def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
 def test_what_has_no_mean_is_refused(sweep: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "again", algorithm="fixmatch", target_domain="pen", seed=1)
     with pytest.raises(UserError, match="the same run twice"):
-        curves.main(load_runs([sweep, tmp_path / "again"]), tmp_path / "figures", ACCURACY)
+        curves.main([sweep, tmp_path / "again"], tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "longer", algorithm="fixmatch", target_domain="pen", seed=5, epoch=40)
     with pytest.raises(
         UserError, match="both are runs of FixMatch, but with different settings; give one of them a --variant"
     ):
-        curves.main(load_runs([sweep, tmp_path / "longer"]), tmp_path / "figures", ACCURACY)
+        curves.main([sweep, tmp_path / "longer"], tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "fewer", algorithm="fixmatch", target_domain="pen", seed=5, labels_per_class=5)
     with pytest.raises(UserError, match="the number of labels per class differs"):
-        curves.main(load_runs([sweep, tmp_path / "fewer"]), tmp_path / "figures", ACCURACY)
+        curves.main([sweep, tmp_path / "fewer"], tmp_path / "figures", ACCURACY)
     assert not (tmp_path / "figures").exists()
 
 
@@ -128,9 +130,9 @@ def test_the_command_does_not_import_torch(sweep: Path, tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_the_same_records_give_the_same_bytes(sweep: Path, tmp_path: Path) -> None:
-    runs = load_runs([sweep])
-    for folder in ("one", "two"):
-        curves.main(runs, tmp_path / folder, ACCURACY)
+def test_runs_and_their_record_give_the_same_bytes(sweep: Path, tmp_path: Path) -> None:
+    collect([sweep], tmp_path / "record")
+    for folder, root in (("one", sweep), ("two", tmp_path / "record")):
+        curves.main([root], tmp_path / folder, ACCURACY)
     for path in sorted((tmp_path / "one").iterdir()):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name

@@ -162,4 +162,4 @@ def test_a_real_run_is_read(tiny: Callable[..., Settings], tmp_path: Path) -> No
     assert found.runs.loc[0, "last"] == result["top1"]["last"]
     built = build([tmp_path / "runs"], ["by_target"], (), "last")
     assert built.warnings == []
-    assert built.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-6)
+    assert built.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-4)

@@ -136,7 +136,7 @@ def test_evaluations_that_cannot_be_drawn(text: str, run: Callable[..., Path], t
     (run(80) / "metrics.jsonl").write_text(text)
     run(80, target_domain="texture")
     built = build([tmp_path / "runs"], ["by_target"], (), "last")
-    assert [warning for warning in built.warnings if "metrics.jsonl: missing, damaged or contains NaN" in warning]
+    assert [warning for warning in built.warnings if ": its evaluations are missing, damaged or contain NaN" in warning]
     assert curves(built.results.evaluations, built.results.targets) == []
     assert built.tables[0].panels[0].rows[0][1].text == "80.0 [n=1]"
 

@@ -63,7 +63,8 @@ def write_run(root: Path, accuracy: float, **about: Any) -> Path:
     algorithm = "_".join((method.base, *method.plugins))
     named = {"algorithm": algorithm, "dataset": result["dataset"], "lr": 0.03, "save_dir": str(root)}
     folder.config_file.write_text(json.dumps({**named, **config}))
-    folder.write_environment({"git": "c0ffee", "packages": {"torch": "2.11.0"}})
+    folder.write_environment({"git": "c0ffee", "packages": {"torch": "2.11.0", "numpy": "2.4.6"}})
+    folder.write_split({"train_x": [["a", 0, "print"]]})
     for record in records:
         folder.append_metrics(record)
     return folder.path

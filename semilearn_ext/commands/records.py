@@ -1,0 +1,45 @@
+"""Collect finished runs in small files that tables, statistics, curves and the web page can be rebuilt from.
+
+ssdg records runs --out results/records                     add all finished runs; those that are there are kept
+ssdg records /elsewhere/records --out results/records       add the record of another machine
+ssdg tables results/records --out results                   rebuild everything from the record
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from semilearn_ext.errors import UserError
+
+HELP = "collect finished runs in small files, to commit or to merge"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that contain runs or records")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/records"),
+        metavar="DIR",
+        help="the record, which is created or added to (default: results/records)",
+    )
+    parser.set_defaults(call=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.report.collect import collect
+
+    try:
+        collected = collect(arguments.runs, arguments.out)
+    except OSError as error:
+        raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
+    for warning in collected.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if collected.added + collected.known == 0:
+        where = ", ".join(map(str, arguments.runs))
+        raise UserError(f"{where}: no finished run ({collected.unfinished} unfinished)")
+    unfinished = f"; left out {collected.unfinished} unfinished" if collected.unfinished else ""
+    print(f"Added {collected.added} runs to {arguments.out}; it had {collected.known} of them already{unfinished}")

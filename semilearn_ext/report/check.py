@@ -1,0 +1,45 @@
+"""Whether files on disk are what a report would write. Numbers may differ by rounding, as between two processors."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from itertools import zip_longest
+from pathlib import Path
+
+from semilearn_ext.errors import UserError
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
+TOLERANCE = 1e-9
+"""The largest relative difference of two numbers that count as the same."""
+
+
+def check_files(texts: Mapping[Path, str]) -> None:
+    """Refuse the first file that is missing or differs from its text, by line."""
+    for path, text in texts.items():
+        try:
+            written = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}; make it with the same command without --check") from None
+        for number, (ours, theirs) in enumerate(zip_longest(text.split("\n"), written.split("\n")), start=1):
+            if not _is_same(ours, theirs):
+                raise UserError(
+                    f"{path}:{number}: not what the runs give; make it again with the same command without --check "
+                    f"(in the file: {_short(theirs)}; from the runs: {_short(ours)})"
+                )
+
+
+def _is_same(one: str | None, other: str | None) -> bool:
+    if one == other or one is None or other is None:
+        return one == other
+    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+        return False
+    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    return all(math.isclose(float(a), float(b), rel_tol=TOLERANCE, abs_tol=1e-12) for a, b in pairs)
+
+
+def _short(line: str | None) -> str:
+    if line is None:
+        return "no such line"
+    return repr(line if len(line) <= 80 else f"{line[:80]}…")

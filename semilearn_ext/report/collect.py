@@ -1,0 +1,87 @@
+"""Add finished runs to a record, without losing or changing what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semilearn_ext import files
+from semilearn_ext.errors import UserError
+from semilearn_ext.report.record_files import RecordedRun, experiment_folder, record_of, render
+from semilearn_ext.report.records import IDENTITY, read_all
+from semilearn_ext.runs.folder import RunFolder
+
+_Key = tuple[Path, str, int]
+"""The folder of the experiment in the record, target and seed."""
+
+
+class Collected(NamedTuple):
+    added: int
+    known: int
+    """Runs that the record had already, or that were given twice."""
+    unfinished: int
+    warnings: list[str]
+
+
+def collect(roots: Sequence[Path], out: Path) -> Collected:
+    """Add every finished run below ``roots``, run folders or records, to the record in ``out``.
+
+    Two results of one run must have the same numbers; otherwise nothing is written.
+    """
+    runs: dict[_Key, RecordedRun] = {}
+    if out.is_dir():
+        existing = read_all([out])
+        if existing.warnings:
+            raise UserError(f"--out: {existing.warnings[0].removesuffix('; left out')}; nothing was added")
+        runs = {_key(row): row.source for row in existing.runs.itertuples()}
+    given = read_all(roots)
+    before, known = len(runs), 0
+    changed: set[Path] = set()
+    for row in given.runs.itertuples():
+        try:
+            run = _recorded(row.source, row.dataset)
+        except UserError as error:
+            given.warnings.append(f"{error}; left out")
+            continue
+        key = _key(row)
+        if key in runs:
+            _check_same(runs[key], run)
+            known += 1
+        # A write that was interrupted may have left a run without its evaluations.
+        if key not in runs or not runs[key].metrics:
+            runs[key] = run
+            changed.add(key[0])
+    for folder in sorted(changed):
+        for name, text in render([run for key, run in runs.items() if key[0] == folder]).items():
+            files.write_text(out / folder / name, text)
+    return Collected(len(runs) - before, known, len(given.unfinished), given.warnings)
+
+
+def _key(row: Any) -> _Key:
+    identity = (getattr(row, name) for name in IDENTITY)
+    return experiment_folder(row.dataset, row.labels, row.method.name, *identity), row.target, row.seed
+
+
+def _recorded(source: RunFolder | RecordedRun, dataset: str) -> RecordedRun:
+    """``dataset`` tells a user's own data apart."""
+    run = record_of(source) if isinstance(source, RunFolder) else source
+    return replace(run, result={**run.result, "dataset": dataset})
+
+
+def _check_same(one: RecordedRun, other: RecordedRun) -> None:
+    """Refuse two results of one run whose numbers differ. The time they took may differ."""
+    differ = [name for name, value in _numbers(one).items() if _numbers(other).get(name) != value]
+    if differ or _numbers(one).keys() != _numbers(other).keys():
+        name = differ[0] if differ else "recorded metrics"
+        values = [_numbers(run).get(name) for run in (one, other)]
+        raise UserError(
+            f"{one.path} and {other.path}: two results of one run that differ ({name}: {values[0]} and {values[1]}); "
+            f"nothing was added; leave one of them out"
+        )
+
+
+def _numbers(run: RecordedRun) -> dict[str, Any]:
+    metrics = {name: value for name, value in run.result["metrics"].items() if name != "seconds"}
+    return {"iterations": run.result["iterations"], **run.result["top1"], **metrics}

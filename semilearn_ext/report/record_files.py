@@ -1,0 +1,237 @@
+"""Runs as small files that tables are rebuilt from: ``<dataset>/<labels>lpc/<method>/<hash>-<version>-<scale>/``.
+
+experiment.yaml   what its runs have in common: method, benchmark, version, scientific settings
+runs.csv          one line per run: target, seed, every protocol and metric, checksums, environment
+curves.csv        one line per evaluation: every metric with four significant digits
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from semilearn_ext import documents
+from semilearn_ext.errors import UserError, shown
+from semilearn_ext.names import check_folder_name
+from semilearn_ext.runs.folder import LARGEST_RECORD, RunFolder
+from semilearn_ext.runs.result import AVERAGES, FORMAT, PROTOCOLS, scalars
+from semilearn_ext.settings.schema import KEYS
+
+EXPERIMENT_FILE, RUNS_FILE, CURVES_FILE = "experiment.yaml", "runs.csv", "curves.csv"
+Config = Mapping[str, Any]
+
+_NAMED_FILES = ("split_file", "pretrain_path")
+_SHARED = ("format", "dataset", "labels_per_class", "base", "plugins", "variant", "step", "title")
+_IDENTITY = ("config_hash", "version", "scale")
+_RUN = ("target_domain", "seed")
+_OF_RUN = (*_RUN, "iterations", "seconds")
+_CHECKSUMS = ("labelled_sha256", "details_sha256")
+_TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
+_NOT_RECORDED = {"platform"}
+"""What a run knows of its machine that does not matter for a result."""
+
+
+class Source(Protocol):
+    """What the parts of a run are read from: its folder, or its line in a record."""
+
+    @property
+    def path(self) -> Path: ...
+    def read_result(self) -> dict[str, Any]: ...
+    def read_config(self) -> dict[str, Any]: ...
+    def read_environment(self) -> dict[str, Any]: ...
+    def read_metrics(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run of a record."""
+
+    path: Path
+    """``<folder>/runs.csv:<line>``, for messages."""
+    result: dict[str, Any]
+    """The fields of ``result.json``, without options: the config has them."""
+    config: Config
+    """The scientific settings and the options."""
+    environment: dict[str, Any]
+    metrics: list[dict[str, Any]]
+
+    def read_result(self) -> dict[str, Any]:
+        return self.result
+
+    def read_config(self) -> dict[str, Any]:
+        return dict(self.config)
+
+    def read_environment(self) -> dict[str, Any]:
+        return self.environment
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return self.metrics
+
+
+def record_of(folder: RunFolder) -> RecordedRun:
+    """A finished run as a record keeps it."""
+    split = folder.read_split()
+    if "train_x" not in split:
+        raise UserError(f"{folder.split_file}: damaged: no train_x")
+    environment = {name: value for name, value in folder.read_environment().items() if name not in _NOT_RECORDED}
+    labelled = json.dumps(sorted(map(str, split["train_x"])))
+    checksum = hashlib.sha256(labelled.encode()).hexdigest()
+    return RecordedRun(
+        path=folder.path,
+        result={**folder.read_result(), "labelled_sha256": checksum},
+        config=scientific(folder.read_config()),
+        environment=environment,
+        metrics=folder.read_metrics(),
+    )
+
+
+def scientific(flat: Config) -> Config:
+    """The settings that the config hash covers. Files are shown by name."""
+    kept = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
+    files = {name: Path(str(flat[name])).name for name in _NAMED_FILES if flat.get(name)}
+    return {**kept, **files}
+
+
+def significant(value: float) -> float:
+    """``value`` with four significant digits, which is what curves are drawn from."""
+    return float(f"{value:.4g}")
+
+
+def experiment_folder(dataset: str, labels: int, method: str, config_hash: str, version: str, scale: str) -> Path:
+    """Where a record has the runs of an experiment."""
+    names = (dataset, f"{labels}lpc", method, f"{config_hash}-{version}-{scale}")
+    return Path(*(check_folder_name(name.replace(" ", "_"), "record") for name in names))
+
+
+def render(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """The files of an experiment, by name. The same runs in any order give the same bytes."""
+    runs = sorted(runs, key=_key)
+    first = runs[0]
+    shared = {name: first.result.get(name) for name in (*_SHARED, *_IDENTITY)}
+    about = yaml.safe_dump({**shared, "settings": dict(first.config)}, sort_keys=False, width=120)
+    curves = [dict(zip(_RUN, _key(run), strict=True)) | _curve_row(line) for run in runs for line in run.metrics]
+    protocols = [_TOP1 + name for name in (*PROTOCOLS, *AVERAGES)]
+    return {
+        EXPERIMENT_FILE: about,
+        RUNS_FILE: _csv([_run_row(run) for run in runs], [*_OF_RUN, *protocols]),
+        CURVES_FILE: _csv(curves, [*_RUN, "iteration", "epoch"]),
+    }
+
+
+def _key(run: RecordedRun) -> tuple[str, int]:
+    return run.result["target_domain"], run.result["seed"]
+
+
+def _run_row(run: RecordedRun) -> dict[str, Any]:
+    result = run.result
+    metrics = {name: value for name, value in result["metrics"].items() if name != "seconds"}
+    return {
+        **{name: result[name] for name in _OF_RUN},
+        **_flat(_TOP1, result["top1"]),
+        **_flat(_METRICS, metrics),
+        **{name: result.get(name) for name in _CHECKSUMS},
+        **_flat(_ENVIRONMENT, run.environment),
+    }
+
+
+def _curve_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in scalars(record).items() if math.isfinite(value) and name != "seconds"}
+    return {name: value if isinstance(value, int) else f"{value:.4g}" for name, value in values.items()}
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(f"{prefix}{name}.", value) if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def _csv(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> str:
+    """The columns ``first``, followed by all others by name; what a row does not have is empty."""
+    names = {name for row in rows for name in row} | {*_RUN}
+    columns = [*(name for name in first if name in names), *sorted(names - {*first})]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def read_experiment(folder: Path) -> list[RecordedRun]:
+    """The runs in the files that :func:`render` made; a UserError that names the file and line where they are not."""
+    about = documents.read_yaml(folder / EXPERIMENT_FILE, follow=False)
+    settings = about.pop("settings", None) if isinstance(about, dict) else None
+    if not isinstance(settings, dict) or about.get("format") != FORMAT:
+        raise UserError(f"{folder / EXPERIMENT_FILE}: not a record of format {FORMAT}; collect the runs again")
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for where, row in _rows(folder / CURVES_FILE):
+        key = (row.pop("target_domain"), row.pop("seed"))
+        curves.setdefault(key, []).append({name: _number(value, where) for name, value in row.items() if value})
+    runs: dict[tuple[str, str], RecordedRun] = {}
+    for where, row in _rows(folder / RUNS_FILE):
+        key = (row["target_domain"], row["seed"])
+        if key in runs:
+            raise UserError(f"{where}: the same run as {runs[key].path}; keep one of the two lines")
+        runs[key] = _recorded(row, about, settings, curves.pop(key, []), where)
+    if curves:
+        target, seed = next(iter(curves))
+        raise UserError(f"{folder / CURVES_FILE}: target {target}, seed {seed}: no such run in {RUNS_FILE}")
+    return list(runs.values())
+
+
+def _recorded(
+    row: dict[str, str], about: Config, settings: Config, metrics: list[dict[str, Any]], where: str
+) -> RecordedRun:
+    def part(prefix: str) -> dict[str, str]:
+        return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix) and value}
+
+    def numbers(prefix: str) -> dict[str, Any]:
+        return {name: _number(value, where) for name, value in part(prefix).items()}
+
+    result = {
+        **about,
+        "target_domain": row["target_domain"],
+        **{name: _number(row[name], where) for name in _OF_RUN if name != "target_domain"},
+        "top1": numbers(_TOP1),
+        "metrics": numbers(_METRICS),
+        **{name: row[name] for name in _CHECKSUMS if row.get(name)},
+    }
+    environment = part(_ENVIRONMENT)
+    packages = part(f"{_ENVIRONMENT}packages.")
+    environment = {name: value for name, value in environment.items() if not name.startswith("packages.")}
+    return RecordedRun(Path(where), result, settings, {**environment, "packages": packages}, metrics)
+
+
+def _rows(file: Path) -> Iterable[tuple[str, dict[str, str]]]:
+    """Every line with where it is."""
+    reader = csv.reader(io.StringIO(documents.read_text(file, LARGEST_RECORD, follow=False)))
+    columns = next(reader, [])
+    if not {*_RUN} <= set(columns):
+        raise UserError(f"{file}: damaged: the first line has no {' and '.join(_RUN)}")
+    for row in reader:
+        where = f"{file}:{reader.line_num}"
+        if len(row) != len(columns):
+            raise UserError(f"{where}: damaged: {len(row)} values in {len(columns)} columns")
+        yield where, dict(zip(columns, row, strict=True))
+
+
+def _number(text: str, where: str) -> Any:
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        raise UserError(f"{where}: damaged: {shown(text)} is not a number") from None

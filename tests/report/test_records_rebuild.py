@@ -1,0 +1,196 @@
+"""Runs to a record and back: tables from the record have the same bytes as tables from the run folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from semilearn_ext.__main__ import main
+from semilearn_ext.errors import UserError, exit_code_of
+from semilearn_ext.report.collect import collect
+from semilearn_ext.report.records import read_records
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def make_tables(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ssdg", "tables", *words])
+    return exit_code_of(main)
+
+
+@pytest.fixture
+def third(run: Callable[..., Path]) -> Path:
+    """A run with numbers that need all their digits, a metric that no other has, and an infinite one."""
+    more = {"unlabeled/uus_rate": 1 / 3, "train/mine": 2 / 7, "unlabeled/kept_top1": None, "train/inf": float("inf")}
+    more |= {"train/zero": 0.0, "lr/a": 1e-7}
+    path = run(100 / 3, base="softmatch", seed=7, more=more, config={"pretrain_path": "/my/w.pth"})
+    result = json.loads((path / "result.json").read_text())
+    result["metrics"] = {name: value for name, value in result["metrics"].items() if value is not None}
+    result["top1"]["ema"] = 0.123456
+    (path / "result.json").write_text(json.dumps(result))
+    return path
+
+
+def test_tables_from_a_record_have_the_same_bytes(
+    tree: Path, third: Path, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(50, base="softmatch", seed=10)
+    collected = collect([tree], tmp_path / "record")
+    assert (collected.added, collected.known, collected.warnings) == (len(read_records([tree]).runs), 0, [])
+    monkeypatch.chdir(tmp_path)
+    assert make_tables(monkeypatch, "runs", "--out", "from_runs") == 0
+    assert make_tables(monkeypatch, "record", "--out", "from_record") == 0
+    ours, theirs = (
+        {
+            name: text.replace("ssdg tables runs --out from_runs", "COMMAND").replace(
+                "ssdg tables record --out from_record", "COMMAND"
+            )
+            for name, text in content(tmp_path / out).items()
+        }
+        for out in ("from_runs", "from_record")
+    )
+    assert {"tables.md", "page.html", "csv/runs.csv", "csv/statistics.csv", "latex/all.tex"} <= ours.keys()
+    assert "c0ffee" in ours["page.html"]
+    assert ours == theirs
+    assert f"{2 / 7}" in theirs["csv/runs.csv"]
+
+
+def test_a_record_is_small_and_says_nothing_of_the_machine(third: Path, tmp_path: Path) -> None:
+    collect([tmp_path / "runs"], tmp_path / "record")
+    (folder,) = (tmp_path / "record/digits_mini/10lpc/softmatch").iterdir()
+    texts = content(folder)
+    assert texts.keys() == {"experiment.yaml", "runs.csv", "curves.csv"}
+    assert "pretrain_path: w.pth" in texts["experiment.yaml"]
+    assert texts["curves.csv"].splitlines()[1].startswith("pen,7,10,1,")
+    assert ",0.3333," in texts["curves.csv"]
+    assert not [text for text in texts.values() if str(tmp_path) in text or "/my/" in text]
+
+
+def test_records_grow_in_any_order_and_lose_nothing(tree: Path, run: Callable[..., Path], tmp_path: Path) -> None:
+    shutil.copytree(tree / "digits_mini/10lpc/fixmatch", tmp_path / "other/digits_mini/10lpc/fixmatch")
+    for seed in (1, 2):
+        for path in (tree / "digits_mini/10lpc/fixmatch").glob(f"*/seed{seed}"):
+            shutil.rmtree(path)
+    collect([tree], tmp_path / "here")
+    collect([tmp_path / "other"], tmp_path / "there")
+    first = collect([tmp_path / "there"], tmp_path / "here")
+    assert (first.added, first.known) == (8, 12)
+    again = collect([tmp_path / "there", tmp_path / "other", tree], tmp_path / "here")
+    assert again.added == 0
+    collect([tmp_path / "here"], tmp_path / "there")
+    assert content(tmp_path / "here") == content(tmp_path / "there")
+    assert len(read_records([tmp_path / "here"]).runs) == 51
+
+
+def test_two_results_of_one_run_that_differ_are_an_error_that_names_both(
+    run: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = run(80)
+    collect([tmp_path / "runs"], tmp_path / "record")
+    before = content(tmp_path / "record")
+    run(70, base="softmatch")
+    result = json.loads((path / "result.json").read_text())
+    (path / "result.json").write_text(json.dumps({**result, "seconds": 99.0}))
+    assert collect([path], tmp_path / "record").known == 1
+    result["metrics"]["unlabeled/top1"] = 0.81
+    (path / "result.json").write_text(json.dumps(result))
+    with pytest.raises(UserError) as error:
+        collect([tmp_path / "runs"], tmp_path / "record")
+    for words in ("runs.csv:2 and ", f"{path}: two results of one run that differ", "unlabeled/top1: 0.8 and 0.81"):
+        assert words in str(error.value)
+    assert content(tmp_path / "record") == before
+
+
+def test_an_interrupted_write_is_repaired(tree: Path, tmp_path: Path) -> None:
+    collect([tree], tmp_path / "record")
+    before = content(tmp_path / "record")
+    curves = next((tmp_path / "record").rglob("curves.csv"))
+    lines = curves.read_text().splitlines(keepends=True)
+    curves.write_text("".join(lines[:-3]))
+    assert collect([tree], tmp_path / "record").added == 0
+    assert content(tmp_path / "record") == before
+
+
+SPOIL: dict[str, tuple[str, Callable[[str], str], str]] = {
+    "short line": ("runs.csv", lambda text: text[:-30], r"runs.csv:2: damaged: \d+ values in \d+ columns"),
+    "merge": ("runs.csv", lambda text: text + "<<<<<<< HEAD\n", "runs.csv:3: damaged: 1 values"),
+    "word": ("curves.csv", lambda text: text.replace(",10,", ",ten,"), "curves.csv:2: damaged: 'ten' is not a number"),
+    "no header": ("curves.csv", lambda text: "", "curves.csv: damaged: the first line has no target_domain and seed"),
+    "twice": ("runs.csv", lambda text: text + text.splitlines()[1] + "\n", "runs.csv:3: the same run as .*runs.csv:2"),
+    "format": ("experiment.yaml", lambda text: text.replace("format: 2", "format: 1"), "not a record of format 2"),
+    "yaml": ("experiment.yaml", lambda text: text + "{", "experiment.yaml: not valid YAML"),
+    "domain": (
+        "experiment.yaml",
+        lambda text: text.replace("t: digits_mini", "t: pacs"),
+        "'pen' is not a domain of pacs",
+    ),
+    "share": ("runs.csv", lambda text: text.replace(",0.8,", ",8,"), "damaged: top1 is"),
+    "stray": ("curves.csv", lambda text: text.replace("pen,", "print,"), "target print, seed 1: no such run in runs"),
+}
+
+
+@pytest.mark.parametrize("name", SPOIL)
+def test_a_damaged_record_is_named_and_never_written_over(name: str, run: Callable[..., Path], tmp_path: Path) -> None:
+    file, spoil, words = SPOIL[name]
+    run(80)
+    collect([tmp_path / "runs"], tmp_path / "record")
+    path = next((tmp_path / "record").rglob(file))
+    path.write_text(spoil(path.read_text()))
+    before = content(tmp_path / "record")
+    records = read_records([tmp_path / "record"])
+    assert records.runs.empty
+    assert len(records.warnings) == 1
+    with pytest.raises(UserError, match=words):
+        collect([tmp_path / "runs"], tmp_path / "record")
+    assert content(tmp_path / "record") == before
+
+
+def test_a_record_cannot_write_elsewhere(run: Callable[..., Path], tmp_path: Path) -> None:
+    run(80)
+    collect([tmp_path / "runs"], tmp_path / "record")
+    path = next((tmp_path / "record").rglob("experiment.yaml"))
+    path.write_text(path.read_text().replace("variant: ''", "variant: /../../../../x"))
+    with pytest.raises(UserError, match="cannot be the name of a folder"):
+        collect([tmp_path / "record"], tmp_path / "a" / "b")
+    assert not (tmp_path / "a").exists()
+
+
+def test_check_finds_what_was_edited(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect([tree], tmp_path / "record")
+    monkeypatch.chdir(tmp_path)
+    words = ("record", "--out", "out", "--tables", "summary,statistics")
+    assert make_tables(monkeypatch, *words, "--check") == 2
+    assert "out/tables.md: No such file or directory; make it with the same command" in capsys.readouterr().err
+    assert make_tables(monkeypatch, *words) == 0
+    before = content(tmp_path / "out")
+    assert make_tables(monkeypatch, *words, "--check") == 0
+    assert content(tmp_path / "out") == before
+    file = tmp_path / "out/csv/summary.csv"
+    file.write_text(file.read_text().replace("75.75", "75.75000000000001"))
+    assert make_tables(monkeypatch, *words, "--check") == 0
+    file.write_text(file.read_text().replace("75.75", "75.76"))
+    capsys.readouterr()
+    assert make_tables(monkeypatch, *words, "--check") == 2
+    assert "out/csv/summary.csv:" in capsys.readouterr().err
+
+
+def test_the_command(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "digits_mini/10lpc/fixmatch/pen/seed1/result.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    main(["records", "runs", "--out", "record"])
+    assert capsys.readouterr().out == "Added 50 runs to record; it had 0 of them already; left out 1 unfinished\n"
+    (tmp_path / "empty").mkdir()
+    assert exit_code_of(lambda: main(["records", "empty", "--out", "other"])) == 2
+    assert capsys.readouterr().err == "error: empty: no finished run (0 unfinished)\n"
+    assert not (tmp_path / "other").exists()
