@@ -12,7 +12,8 @@ with warnings.catch_warnings():
     from semilearn.algorithms.dash.dash import Dash
     from semilearn.algorithms.dash.utils import DashThresholdingHook
     from semilearn.algorithms.fixmatch.fixmatch import FixMatch
-    from semilearn.algorithms.utils import SSL_Argument, str2bool
+    from semilearn.algorithms.softmatch.softmatch import SoftMatch
+    from semilearn.algorithms.utils import SSL_Argument, concat_all_gather, str2bool
     from semilearn.core import AlgorithmBase
     from semilearn.core.hooks import AimHook, EMAHook, Hook, ParamUpdateHook, WANDBHook
     from semilearn.core.utils import ALGORITHMS, EMA, TBLog
@@ -29,8 +30,10 @@ __all__ = [
     "Hook",
     "ParamUpdateHook",
     "SSL_Argument",
+    "SoftMatch",
     "TBLog",
     "WANDBHook",
+    "concat_all_gather",
     "get_algorithm",
     "nets",
     "str2bool",

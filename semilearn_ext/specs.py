@@ -114,6 +114,10 @@ class AlgorithmSpec(Spec):
     """It wraps the network in one that returns a projection instead of the classified features."""
     calls_cuda: bool = False
     """Its own code calls ``.cuda()``."""
+    float32_losses: bool = False
+    """Its own code mixes numbers of the network with float32 ones: only the network computes in half precision."""
+    needs_float32: str = ""
+    """Why it does not work in half precision; empty if it does."""
 
 
 @dataclass(frozen=True, kw_only=True)

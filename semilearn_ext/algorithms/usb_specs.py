@@ -219,6 +219,7 @@ SPECS = (
         teacher=True,
         projected_features=True,
         calls_cuda=True,
+        float32_losses=True,
     ),
     _usb(
         "softmatch",
@@ -234,6 +235,7 @@ SPECS = (
             "n_sigma": Option(2, "width of the Gaussian weight", minimum=1, maximum=100),
             "per_class": Option(False, "one Gaussian per class"),
         },
+        engine="semilearn_ext.algorithms.softmatch:PortableSoftMatch",
         weak_needs_cat=True,
     ),
     _usb(
@@ -271,6 +273,7 @@ SPECS = (
         },
         no_plugins="it perturbs all images and returns no features",
         calls_cuda=True,
+        needs_float32="it finds its perturbation with steps of 1e-6, which half precision rounds to nothing",
     ),
 )
 USB_NAMES = frozenset(spec.name for spec in SPECS)

@@ -13,7 +13,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,7 +26,14 @@ from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, bat
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.averages import Averages, AveragesHook
 from semilearn_ext.engine.context import RunContext
-from semilearn_ext.engine.device import choose_precision, place, set_backends, to_device, use_channels_last
+from semilearn_ext.engine.device import (
+    autocast_network,
+    choose_precision,
+    place,
+    set_backends,
+    to_device,
+    use_channels_last,
+)
 from semilearn_ext.engine.ema import EMAHook, InPlaceEMA
 from semilearn_ext.engine.evaluation import EvaluationHook, predict, top1
 from semilearn_ext.engine.hooks import (
@@ -108,6 +115,9 @@ class SSDGBase(AlgorithmBase):
             super().__init__(args, net_builder, tb_log, logger, **kwargs)
         self.num_iter_per_epoch = self.context.data.steps_per_epoch
         self.amp_cm, self.loss_scaler = self.precision.context, self.precision.scaler()
+        if self.spec.float32_losses:
+            self.amp_cm = nullcontext
+            autocast_network(self.model, self.precision)
         self.ema_model = None  # USB's second copy of the network; the averaged weights live in self.ema
         if self.spec.teacher or self.settings.eval_with_ema:
             self.ema = InPlaceEMA(self.model, self.ema_m)
@@ -267,9 +277,15 @@ class SSDGBase(AlgorithmBase):
             "ema": None if self.ema is None else dict(self.ema.shadow),
             "averages": self.averages.state(),
             "best": [self.best_eval_acc, self.best_it],
+            "processes": self.context.group.all_gather(self._own_state()),
+        }
+
+    def _own_state(self) -> dict[str, Any]:
+        """What this process knows and others may not: FlexMatch counts the images that its own process has seen."""
+        return {
             "algorithm": checkpoint.plain_state(self._own_attributes()),
             "hooks": {name: checkpoint.plain_state(vars(hook)) for name, hook in self.hooks_dict.items()},
-            "random": self.context.group.all_gather(checkpoint.random_state(self.device)),
+            "random": checkpoint.random_state(self.device),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -277,21 +293,28 @@ class SSDGBase(AlgorithmBase):
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
-        self.loss_scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # empty where the run was not in fp16 so far: the scaler begins anew
+            self.loss_scaler.load_state_dict(state["scaler"])
         if self.ema is not None:
             for name, value in state["ema"].items():
                 self.ema.shadow[name].copy_(value)
         self.averages.restore(state["averages"], self.device)
         self.best_eval_acc, self.best_it = state["best"]
-        checkpoint.restore_plain_state(self, state["algorithm"], self.device)
-        for name in state["hooks"].keys() & self.hooks_dict.keys():
-            checkpoint.restore_plain_state(self.hooks_dict[name], state["hooks"][name], self.device)
+        self._restore_own_state(state["processes"])
         self.it = state["iteration"]
         self.start_epoch = self.it // self.num_iter_per_epoch
         self.seconds_before = state["seconds"]
-        states = state["random"]
-        if len(states) == self.context.group.world_size:
-            checkpoint.restore_random_state(states[self.context.group.rank], self.device)
+
+    def _restore_own_state(self, processes: list[dict[str, Any]]) -> None:
+        """The state of this process, or that of the first one where there were more or fewer processes."""
+        group = self.context.group
+        same = len(processes) == group.world_size
+        own = processes[group.rank if same else 0]
+        checkpoint.restore_plain_state(self, own["algorithm"], self.device)
+        for name in own["hooks"].keys() & self.hooks_dict.keys():
+            checkpoint.restore_plain_state(self.hooks_dict[name], own["hooks"][name], self.device)
+        if same:
+            checkpoint.restore_random_state(own["random"], self.device)
 
     def save_checkpoint(self, iteration: int) -> None:
         assert self.context.folder is not None

@@ -78,7 +78,7 @@ def plain_state(attributes: dict[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, torch.Tensor):
-            state[name] = value.detach().clone()
+            state[name] = value.detach().to("cpu", copy=True)
         elif value is None or isinstance(value, bool | int):
             state[name] = value
         elif isinstance(value, float):
@@ -106,7 +106,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "torch": torch.get_rng_state(),
     }
     if device.type != "cpu":
-        state["device"] = getattr(torch, device.type).get_rng_state()
+        state[device.type] = getattr(torch, device.type).get_rng_state()
     return state
 
 
@@ -123,8 +123,9 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    if device.type != "cpu" and "device" in state:
-        getattr(torch, device.type).set_rng_state(state["device"])
+    # A run that goes on, or is analysed, on another kind of device finds no state for that one.
+    if device.type in state:
+        getattr(torch, device.type).set_rng_state(state[device.type])
 
 
 class CheckpointHook(Hook):

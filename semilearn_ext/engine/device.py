@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
 
 CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")
@@ -69,11 +70,15 @@ class Precision:
 def choose_precision(settings: Settings, device: torch.device) -> Precision:
     """What ``precision`` names. ``auto`` means half precision on CUDA and float32 elsewhere.
 
-    A CPU computes bfloat16 when asked to, hardware for it or not.
+    A CPU computes bfloat16 when asked to, hardware for it or not. Algorithms that half precision would break compute in
+    float32.
     """
+    reason = ALGORITHMS.get(settings.base, settings.where("algorithm")).needs_float32
     if settings.precision != "auto":
+        if reason and DTYPES[settings.precision] is not None:
+            raise UserError(f"{settings.where('precision')}: {settings.base} needs float32: {reason}")
         return Precision(device, DTYPES[settings.precision])
-    return half_precision(device) if device.type == "cuda" else Precision(device, None)
+    return half_precision(device) if device.type == "cuda" and not reason else Precision(device, None)
 
 
 def fast_precision(device: torch.device) -> Precision:
@@ -113,6 +118,18 @@ def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Modu
         _check_compiler(settings, device)
         model.compile()
     return model
+
+
+def autocast_network(model: nn.Module, precision: Precision) -> None:
+    """Let ``model`` compute in ``precision`` by itself and return float32, for steps that are not made for autocast."""
+    forward = model.forward
+
+    def in_precision(*args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
+        with precision.context():
+            output = forward(*args, **kwargs)
+        return {name: value.float() for name, value in output.items()}
+
+    model.forward = in_precision
 
 
 def _check_compiler(settings: Settings, device: torch.device) -> None:

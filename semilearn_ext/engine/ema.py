@@ -10,6 +10,16 @@ from semilearn_ext.semilearn_api import EMA, Hook
 class InPlaceEMA(EMA):
     """USB's EMA with one fused update of the shadow weights instead of two new copies of the network per step."""
 
+    # Autocast keeps the weights that it has cast, by parameter, and would go on using those from before the swap.
+
+    def apply_shadow(self) -> None:
+        super().apply_shadow()
+        torch.clear_autocast_cache()
+
+    def restore(self) -> None:
+        super().restore()
+        torch.clear_autocast_cache()
+
     def update(self) -> None:
         weights = [parameter.data for parameter in self.model.parameters()]
         torch._foreach_lerp_(list(self.shadow.values()), weights, 1 - self.decay)

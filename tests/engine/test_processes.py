@@ -52,5 +52,5 @@ def test_torchrun_trains_and_leaves_one_record(train_script: Script, tmp_path: P
     folder = tmp_path / "runs" / "digits_mini" / "10lpc" / "fixmatch" / "pen" / "seed1"
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     state = load(checkpoint_files(folder)[-1])
-    assert len(state["random"]) == 2
+    assert len(state["processes"]) == 2
     assert state["iteration"] == 4

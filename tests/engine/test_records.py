@@ -64,7 +64,7 @@ def test_asking_what_would_be_kept_changes_nothing(name: str, tiny: Tiny) -> Non
     assert 0 <= weight.min() <= weight.max() <= 1
     after = algorithm.state(4)
     for part in ("hooks", "algorithm"):
-        assert str(before[part]) == str(after[part])
+        assert str(before["processes"][0][part]) == str(after["processes"][0][part])
 
 
 def test_a_base_without_a_threshold_records_no_keep_rate(tiny: Tiny) -> None:

@@ -35,7 +35,7 @@ def weights_hash(folder: Path) -> str:
     for name, value in sorted(state["model"].items()):
         buffer.write(name.encode() + value.numpy().tobytes())
     for group in ("hooks", "algorithm"):
-        torch.save(json.dumps(_plain(state[group]), sort_keys=True), buffer)
+        torch.save(json.dumps(_plain(state["processes"][0][group]), sort_keys=True), buffer)
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
@@ -199,7 +199,7 @@ def test_hook_state_and_averaged_weights_are_in_the_checkpoint(tiny: Tiny) -> No
     settings = tiny(algorithm="freematch", eval_with_ema=True, ema_p=0.5)
     training.run(settings)
     state = checkpoint.load(checkpoint.checkpoint_files(run_path(settings))[-1])
-    thresholds = state["hooks"]["MaskingHook"]
+    thresholds = state["processes"][0]["hooks"]["MaskingHook"]
     assert thresholds["time_p"] != pytest.approx(0.1)
     assert not torch.equal(thresholds["p_model"], torch.full((10,), 0.1))
     name = "classifier.weight"

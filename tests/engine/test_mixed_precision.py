@@ -1,0 +1,134 @@
+"""Half precision: every method computes the step that it computes in float32, up to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from semilearn_ext import registry, training
+from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.device import choose_precision
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings, settings_from
+from tests.every_method import METHODS, batch_of, eager
+from tests.pretend_cuda import PretendCuda
+
+Tinier = Callable[..., Settings]
+FLOAT32_ONLY = [spec.name for spec in registry.ALGORITHMS if spec.needs_float32]
+
+
+def build(settings: Settings) -> Any:
+    algorithm = training.build(make_context(settings))
+    algorithm.rho_init = 1.0  # Dash sets it in its warm-up
+    return algorithm
+
+
+def gradients(settings: Settings) -> dict[str, torch.Tensor | None]:
+    """Of the second step, with a teacher that is not the student."""
+    algorithm = build(settings)
+    if algorithm.ema is not None:
+        for value in algorithm.ema.shadow.values():
+            value.mul_(0.5)
+    algorithm.it = algorithm.epoch = 0
+    algorithm.call_hook("before_train_epoch")
+    for algorithm.it in (0, 1):
+        np.random.seed(0)
+        torch.manual_seed(0)
+        algorithm.model.zero_grad()
+        loss = algorithm.step(**batch_of(algorithm, 0, algorithm.it)).total
+        loss.backward()
+    assert loss.dtype is torch.float32
+    return {name: parameter.grad for name, parameter in algorithm.model.named_parameters()}
+
+
+@pytest.mark.parametrize(("name", "step"), [pair for pair in METHODS if pair[0] not in FLOAT32_ONLY])
+def test_the_gradient_is_that_of_float32(name: str, step: str, tinier: Tinier) -> None:
+    exact, mixed = (gradients(tinier(precision=kind, **eager(name, step))) for kind in ("float32", "bf16"))
+    assert [key for key in exact if exact[key] is None] == [key for key in mixed if mixed[key] is None]
+    flat = [torch.cat([grad.flatten() for grad in grads.values() if grad is not None]) for grads in (exact, mixed)]
+    assert torch.isfinite(flat[1]).all()
+    assert torch.cosine_similarity(*flat, dim=0) > 0.99
+    assert float(flat[1].norm()) == pytest.approx(float(flat[0].norm()), rel=0.05)
+
+
+@pytest.mark.parametrize("name", FLOAT32_ONLY)
+def test_a_method_that_half_precision_would_break_stays_in_float32(name: str, pretend_cuda: PretendCuda) -> None:
+    device = torch.device("cuda")
+    assert choose_precision(settings_from(algorithm="fixmatch"), device).dtype is torch.bfloat16
+    assert choose_precision(settings_from(algorithm=name), device).dtype is None
+    with pytest.raises(UserError, match=f"precision: {name} needs float32: "):
+        choose_precision(settings_from(algorithm=name, precision="bf16"), device)
+
+
+@pytest.mark.parametrize("name", ["meanteacher", "simmatch"])
+def test_the_teacher_has_its_own_weights(name: str, tinier: Tinier) -> None:
+    """Autocast keeps the weights that it has cast, whatever is put in their place."""
+    algorithm = build(tinier(precision="bf16", **eager(name, "usb")))
+    for value in algorithm.ema.shadow.values():
+        value.zero_()
+    seen: list[torch.Tensor] = []
+
+    def see(_: Any, __: Any, output: dict[str, torch.Tensor]) -> None:
+        if not torch.is_grad_enabled():
+            seen.append(output["logits"])
+
+    algorithm.model.register_forward_hook(see)
+    algorithm.it = algorithm.epoch = 0
+    algorithm.step(**batch_of(algorithm, 0, 0)).total.backward()
+    assert len(seen) == 1
+    assert not seen[0].any()
+    assert all(parameter.grad is not None for parameter in algorithm.model.parameters())
+
+
+def test_the_network_gets_its_own_weights_back_after_an_evaluation_within_autocast(tinier: Tinier) -> None:
+    algorithm = build(tinier(precision="bf16", algorithm="meanteacher"))
+    images = batch_of(algorithm, 0, 0)["x_lb"]
+    for value in algorithm.ema.shadow.values():
+        value.zero_()
+    with torch.no_grad(), algorithm.amp_cm():
+        before = algorithm.model(images)["logits"]
+        algorithm.ema.apply_shadow()
+        assert not algorithm.model(images)["logits"].any()
+        algorithm.ema.restore()
+        assert torch.equal(algorithm.model(images)["logits"], before)
+
+
+@pytest.mark.parametrize("before", ["float32", "bf16"])
+def test_a_run_goes_on_in_fp16(before: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    """On an older card than the one it began on. The gradient scaler begins anew."""
+    state = checkpoint_of(tinier(device="cuda", precision=before), 2)
+    pretend_cuda.bf16 = False
+    algorithm = build(tinier(device="cuda"))
+    assert algorithm.precision.dtype is torch.float16
+    algorithm.restore(state)
+    algorithm.train()
+    assert algorithm.it == 4
+    assert algorithm.loss_scaler.is_enabled()
+    assert algorithm.loss_scaler.get_scale() > 0
+    saved = algorithm.state(4)["scaler"]
+    back = build(tinier(device="cuda", precision=before))
+    back.restore({**state, "scaler": saved})
+    back.train()
+    assert back.it == 4
+
+
+def checkpoint_of(settings: Settings, steps: int) -> dict[str, Any]:
+    algorithm = build(settings)
+    algorithm.num_train_iter = steps
+    algorithm.train()
+    return algorithm.state(steps)
+
+
+def test_random_numbers_of_another_device_do_not_stop_a_run(pretend_cuda: PretendCuda) -> None:
+    """A run on CUDA is analysed on a Mac: its CUDA state is not for MPS, nor the other way round."""
+    state = checkpoint.random_state(torch.device("cuda"))
+    for device in ("cpu", "mps"):
+        checkpoint.restore_random_state(state, torch.device(device))
+    drawn = torch.randn(2, device="cuda").tolist()
+    checkpoint.restore_random_state(state, torch.device("cuda"))
+    assert torch.randn(2, device="cuda").tolist() == drawn
