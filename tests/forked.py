@@ -6,6 +6,7 @@ killed, runs out of disk space or holds a lock. Tests of the imports themselves 
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ class Forked:
     def __init__(self, *arguments: str, cwd: Path) -> None:
         self.args = arguments
         self.returncode: int | None = None
+        importlib.import_module("semilearn_ext.training")  # torch and USB, once for all of them
         self._files = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
         sys.stdout.flush()
         sys.stderr.flush()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from semilearn_ext.analysis.predict import Predictor, image_files
 from semilearn_ext.errors import UserError
 from semilearn_ext.plugins.confidence import confidence_mask
 from tests.analysis.conftest import TrainRun, content_of
+from tests.forked import Forked
 
 
 def pixels_of(run: FinishedRun, count: int = 40) -> torch.Tensor:
@@ -149,10 +148,10 @@ def test_the_command_writes_a_csv_or_a_table(
     pair: tuple[FinishedRun, FinishedRun], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["predict", "--run", str(pair[0].path)]
-    command = [sys.executable, "-m", "semilearn_ext", *words, str(folder), "--out", str(tmp_path / "out.csv")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "4 images, 2 of which could not be read" in done.stdout
+    process = Forked(*words, str(folder), "--out", "out.csv", cwd=tmp_path)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "4 images, 2 of which could not be read" in output
     frame = pd.read_csv(tmp_path / "out.csv")
     assert list(frame.columns) == ["image", "class", "probability", "confident", "problem"]
     assert len(frame) == 4

@@ -137,7 +137,7 @@ def build_in_process(root: Path, folder: Path) -> str:
 
 
 def test_two_processes_may_build_it_at_once(pets: Path, tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
         sums = pool.starmap(build_in_process, [(pets, tmp_path / "cache")] * 4)
     assert len(set(sums)) == 1
     assert not list((tmp_path / "cache").glob(".*.tmp"))

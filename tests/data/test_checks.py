@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from semilearn_ext.data import checks
 from semilearn_ext.errors import UserError
+from tests.forked import Forked
 from tests.image_trees import pacs
 
 
@@ -30,10 +29,9 @@ def test_counts_broken_images_and_duplicates(tmp_path: Path) -> None:
 
 def test_the_command_fails_when_something_is_wrong(tmp_path: Path) -> None:
     pacs(tmp_path, count=1, splits=False)
-    command = [sys.executable, "-m", "semilearn_ext", "data", "check", "pacs", "--root", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "problems, listed above" in done.stderr.splitlines()[-1]
+    process = Forked("data", "check", "pacs", "--root", str(tmp_path), cwd=tmp_path)
+    assert "problems, listed above" in process.communicate()[1].splitlines()[-1]
+    assert process.returncode == 2
 
 
 def test_not_a_benchmark_of_files(tmp_path: Path) -> None:

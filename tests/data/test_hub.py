@@ -31,12 +31,13 @@ def image_bytes(seed: int) -> bytes:
     return buffer.getvalue()
 
 
-def write_parquet(path: Path, paths: list[str | None] | None = None, leave_out: int = 0) -> Path:
+def write_parquet(path: Path, paths: list[str | None] | None = None, leave_out: int = 0, per_class: int = 1) -> Path:
     """A file with the Hub's schema: image {bytes, path}, domain, label, and class names in the metadata."""
     rows: list[dict[str, Any]] = [
-        {"image": {"bytes": image_bytes(7 * d + c), "path": f"pic_{c}.jpg"}, "domain": domain, "label": c}
+        {"image": {"bytes": image_bytes(7 * d + c + 28 * n), "path": f"pic_{c}_{n}.jpg"}, "domain": domain, "label": c}
         for d, domain in enumerate(PACS.domains)
         for c in range(7)
+        for n in range(per_class)
     ][leave_out:]
     for row, name in zip(rows, paths or [], strict=False):
         row["image"]["path"] = name

@@ -18,6 +18,7 @@ from semilearn_ext.listing import render
 from semilearn_ext.registry import DATASETS
 from semilearn_ext.settings import settings_from
 from semilearn_ext.settings.domains import domains_of
+from tests.forked import Forked
 from tests.image_trees import grow
 
 PAPER = ("pacs", "office_home", "digits_dg", "mini_domainnet")
@@ -90,13 +91,14 @@ def test_an_image_tree_of_ones_own_needs_no_code(extension: Path, tmp_path: Path
 
 def test_the_data_commands_know_it(extension: Path, tmp_path: Path) -> None:
     grow(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("day", "dusk", "night") for c in ("cat", "dog")], 3, "png")
-    command = [sys.executable, "-m", "semilearn_ext", "data", "check", "pets", "--root", str(tmp_path)]
-    done = subprocess.run([*command, "--extend", str(extension)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"pets: 18 images in {tmp_path / 'pets_v2'}\n")
-    unknown = subprocess.run(command, capture_output=True, text=True)
+    command = ("data", "check", "pets", "--root", str(tmp_path))
+    process = Forked(*command, "--extend", str(extension), cwd=tmp_path)
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    assert output.startswith(f"pets: 18 images in {tmp_path / 'pets_v2'}\n")
+    unknown = Forked(*command, cwd=tmp_path)
+    assert "'pets' is not a known dataset" in unknown.communicate()[1]
     assert unknown.returncode == 2
-    assert "'pets' is not a known dataset" in unknown.stderr
 
 
 def test_a_dataset_of_ones_own_loads_whatever_it_likes(extension: Path) -> None:
