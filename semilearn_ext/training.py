@@ -26,6 +26,7 @@ from semilearn_ext.engine.context import RunContext, make_context, usb_args
 from semilearn_ext.errors import UserError, printable
 from semilearn_ext.nets.build import net_builder
 from semilearn_ext.runs import environment
+from semilearn_ext.runs.file_names import TENSORBOARD_FOLDER
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.lock import lock
 from semilearn_ext.runs.result import summarise
@@ -68,12 +69,10 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
     try:
-        algorithm = build(context, builder, logger)
-        state = checkpoint.load_newest(folder.path, lambda line: _report(logger, line))
+        algorithm, state = _build_or_resume(context, builder, logger)
         if group.is_main:
             _write_provenance(context, state)
         if state is not None:
-            _restore(algorithm, state, folder.path)
             algorithm.metrics[:] = folder.read_metrics()
             logger.info(f"resuming after iteration {state['iteration']}")
         elif hasattr(algorithm, "warmup"):
@@ -85,14 +84,22 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
         _close(logger)
 
 
-def _restore(algorithm: SSDGBase, state: dict[str, Any], folder: Path) -> None:
-    try:
-        algorithm.restore(state)
-    except KeyError as error:
-        raise UserError(
-            f"{folder}: the checkpoint has no {error}: another version of this package wrote it; run it again with "
-            f"--overwrite"
-        ) from None
+def _build_or_resume(
+    context: RunContext, builder: Callable[..., Any], logger: logging.Logger
+) -> tuple[SSDGBase, dict[str, Any] | None]:
+    """The algorithm with the state of the newest checkpoint that fits, and that state; None if there is none."""
+    assert context.folder is not None
+    algorithm, used = build(context, builder, logger), False
+
+    def restore(state: dict[str, Any], path: Path) -> None:
+        nonlocal algorithm, used
+        if used:  # a checkpoint that did not fit may have been restored in part
+            algorithm = build(context, builder, logger)
+        used = True
+        checkpoint.restore(algorithm, state, path)
+
+    state = checkpoint.load_newest(context.folder.path, lambda line: _report(logger, line), restore)
+    return algorithm, state
 
 
 @contextmanager
@@ -122,7 +129,7 @@ def build(context: RunContext, builder: Callable[..., Any] | None = None, logger
 def _tensorboard(context: RunContext) -> Any:
     if not context.settings.use_tensorboard or context.folder is None or not context.group.is_main:
         return None
-    return TBLog(str(context.folder.path), "tensorboard", use_tensorboard=True)
+    return TBLog(str(context.folder.path), TENSORBOARD_FOLDER, use_tensorboard=True)
 
 
 def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None:

@@ -89,7 +89,7 @@ def _load(run: FinishedRun, data: SSDGData) -> LoadedModel:
     # USB's hooks print to stdout when they are created.
     with _random_state_kept(device), contextlib.redirect_stdout(io.StringIO()):
         algorithm = training.build(RunContext(data.settings, data, device, ProcessGroup(), folder=None))
-        algorithm.restore(state)
+        checkpoint.restore(algorithm, state, run.checkpoint_file())
     if algorithm.ema is not None and data.settings.eval_with_ema:
         algorithm.ema.apply_shadow()
     algorithm.model.eval()

@@ -42,6 +42,7 @@ from semilearn_ext.runs.file_names import (
     RESULT_FILE,
     SPLIT_FILE,
     STATE_FILE,
+    TENSORBOARD_FOLDER,
 )
 from semilearn_ext.runs.result import FORMAT
 from semilearn_ext.settings import Settings, config_hash, dump
@@ -49,6 +50,10 @@ from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
 """Files that may exist before the run has written anything, and that stay when it starts over."""
+WRITTEN_BEFORE_TRAINING = {
+    *(CONFIG_FILE, ENVIRONMENT_FILE, SPLIT_FILE, METRICS_FILE, LOG_FILE, EXTENSIONS_FOLDER, TENSORBOARD_FOLDER)
+}
+"""What a run may leave behind that failed before its first step; a run that has got further has other files too."""
 LARGEST_RECORD = 256 * documents.MEGABYTE
 """No record is larger: the split of a million images has about a third of this."""
 MARKERS = {CONFIG_FILE, JOB_FILE, RESULT_FILE}
@@ -152,13 +157,13 @@ class RunFolder:
     def check_content(self, settings: Settings) -> None:
         """Refuse a folder that contains anything but this experiment."""
         reason = self._conflict(settings) if self._content() else ""
-        if reason:
+        if reason and not self._is_unused():
             raise UserError(f"{self.path}: {reason}; choose another --save_dir, or replace it with --overwrite")
 
     def claim(self, settings: Settings) -> None:
         """Prepare the folder for this run: keep what belongs to the same experiment, or empty it with ``overwrite``."""
         self.check(settings)
-        if settings.overwrite:
+        if settings.overwrite or (self._content() and self._is_unused() and self._conflict(settings)):
             for path in self._content():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         files.remove_leftovers(self.path)
@@ -175,6 +180,13 @@ class RunFolder:
         if not self.path.exists():
             return []
         return [path for path in self.path.iterdir() if path.name not in NOT_OF_THE_RUN and path.suffix != ".tmp"]
+
+    def _is_unused(self) -> bool:
+        """Whether the run ended before its first checkpoint and evaluation: nothing is lost if another begins here."""
+        content = {path.name for path in self._content()}
+        if CONFIG_FILE not in content or not content <= WRITTEN_BEFORE_TRAINING:
+            return False
+        return METRICS_FILE not in content or os.lstat(self.metrics_file).st_size == 0
 
     def _conflict(self, settings: Settings) -> str:
         """Why the content does not belong to the same experiment, or an empty string."""

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,3 +205,34 @@ def test_hook_state_and_averaged_weights_are_in_the_checkpoint(tiny: Tiny) -> No
     assert not torch.equal(thresholds["p_model"], torch.full((10,), 0.1))
     name = "classifier.weight"
     assert not torch.equal(state["ema"][name], state["model"][name])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state["model"].update({"classifier.weight": torch.zeros(3, 3)}),
+        lambda state: state["model"].clear(),
+        lambda state: state.update(model=[1, 2]),
+        lambda state: state.update(optimizer=None),
+        lambda state: state["optimizer"]["state"][0].update(momentum_buffer=torch.zeros(7)),
+        lambda state: state["processes"][0].update(hooks={"MaskingHook": {"after_train_step": 3}}),
+        lambda state: state["processes"][0].update(random="dice"),
+        lambda state: state.update(processes="many"),
+        lambda state: state["processes"].clear(),
+        lambda state: state.pop("scheduler"),
+        lambda state: state.update(best=7),
+    ],
+)
+def test_a_checkpoint_of_another_kind_is_set_aside_and_the_one_before_used(
+    tiny: Tiny, stop_after: Callable[[Settings, int], None], change: Callable[[dict[str, Any]], object]
+) -> None:
+    settings = tiny(num_train_iter=7, num_eval_iter=2)
+    folder = run_path(settings)
+    stop_after(settings, 6)
+    state = checkpoint.load(folder / "checkpoint_00000006.pt")
+    change(state)
+    torch.save(state, folder / "checkpoint_00000006.pt")
+    with pytest.warns(UserWarning, match=r"00000006.pt: .* using the previous one"):
+        training.run(settings)
+    assert "resuming after iteration 4" in (folder / "log.txt").read_text()
+    assert (folder / "checkpoint_00000006.damaged").exists()

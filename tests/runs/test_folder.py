@@ -50,6 +50,19 @@ def test_another_experiment_is_refused_and_nothing_is_lost(tiny: Tiny) -> None:
     assert folder.read_metrics() == [{"iteration": 1}]
 
 
+def test_a_run_that_ended_before_its_first_step_leaves_no_claim(tiny: Tiny) -> None:
+    folder = RunFolder(run_path(tiny()))
+    folder.claim(tiny())
+    folder.rewind_metrics(0)
+    folder.log_file.write_text("out of memory")
+    folder.claim(tiny(lr=0.5))
+    assert "lr: 0.5" in folder.config_file.read_text()
+    assert not folder.log_file.exists()
+    folder.checkpoint_file(1).write_text("")
+    with pytest.raises(UserError, match="another config"):
+        folder.claim(tiny(lr=0.7))
+
+
 def test_overwrite_starts_over(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
@@ -206,6 +219,7 @@ def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) 
     extension = extension.rename(extension.with_name("moved.py"))
     folder.claim(tiny(extend=str(extension)))
     folder.claim(tiny(extend=str(extension)))
+    folder.append_metrics({"iteration": 1})
     extension.write_text(extension.read_text() + "# edited\n")
     with pytest.raises(UserError, match="contains a run with another config"):
         folder.claim(tiny(extend=str(extension)))
