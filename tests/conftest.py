@@ -28,6 +28,10 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--freeze-host-waits", action="store_true", help="write tests/fixtures/host_waits.json anew")
+
+
 @pytest.fixture(autouse=True)
 def forget_extensions() -> Iterator[None]:
     """What a test adds with ``extend`` is not there for the next one."""

@@ -1,0 +1,99 @@
+"""Every method in every step on the pretend CUDA device, in the precision that is the default there.
+
+``tests/fixtures/host_waits.json`` says what the host waits for in a step. After an intended change, write it anew with
+``pytest tests/engine/test_on_pretend_cuda.py --freeze-host-waits``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import registry, training
+from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
+from tests.conftest import ROOT
+from tests.every_method import METHODS, batch_of, eager
+from tests.pretend_cuda import PretendCuda
+
+Tinier = Callable[..., Settings]
+FROZEN = ROOT / "tests" / "fixtures" / "host_waits.json"
+
+
+def is_trained(name: str) -> bool:
+    """All bases, and every plug-in on one base of USB's and one of ours."""
+    method = registry.parse_method(name, "")
+    return not method.plugins or method.base == "fixmatch" or name == "stylematch_upcsc"
+
+
+@pytest.mark.parametrize(("name", "step"), [pair for pair in METHODS if is_trained(pair[0])])
+def test_it_trains_evaluates_saves_and_goes_on(name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    settings = tinier(device="cuda", num_train_iter=3, num_eval_iter=3, checkpoint_every=2, **eager(name, step))
+    folder = RunFolder(run_path(settings))
+    folder.claim(settings)
+    context = make_context(settings, folder=folder)
+    assert context.device.type == "cuda"
+    algorithm: Any = training.build(context)
+    assert all(parameter.is_cuda for parameter in algorithm.model.parameters())
+    if hasattr(algorithm, "warmup"):
+        algorithm.warmup()
+    algorithm.train()
+    earlier, last = (checkpoint.load(path) for path in folder.checkpoint_files())
+    assert (earlier["iteration"], last["iteration"]) == (2, 3)
+    resumed = training.build(replace(context, folder=None))
+    resumed.restore(earlier)
+    resumed.train()
+    assert without_time(resumed.metrics) == without_time(algorithm.metrics)
+    for key, value in resumed.model.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value.cpu(), last["model"][key]), key
+
+
+def without_time(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in metrics]
+
+
+def test_a_run_on_cuda_finishes_and_is_predicted_from_elsewhere(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    from semilearn_ext.analysis.load_model import load_model
+    from semilearn_ext.analysis.load_run import load_run
+
+    settings = tinier(device="cuda")
+    outcome = training.run(settings)
+    assert outcome.result["iterations"] == 4
+    assert "pretend" in json.dumps(RunFolder(run_path(settings)).read_environment())
+    model = load_model(load_run(run_path(settings)), device="cpu")
+    assert model.device.type == "cpu"
+    assert not any(parameter.is_cuda for parameter in model.net.parameters())
+
+
+@pytest.mark.parametrize(("name", "step"), METHODS)
+def test_the_host_waits_for_nothing_new(
+    name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda, pytestconfig: pytest.Config
+) -> None:
+    """In a step that is neither the first nor one that is evaluated, logged or saved."""
+    algorithm: Any = training.build(make_context(tinier(device="cuda", num_train_iter=9, **eager(name, step))))
+    algorithm.rho_init = 1.0  # Dash sets it in its warm-up
+    algorithm.num_eval_iter, algorithm.epoch = 9, 0
+    algorithm.call_hook("before_run")
+    algorithm.call_hook("before_train_epoch")
+    for algorithm.it in (0, 1):
+        with pretend_cuda.counted() as waits:
+            algorithm.call_hook("before_train_step")
+            batch = algorithm.process_batch(**batch_of(algorithm, 0, algorithm.it))
+            algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**batch)
+            algorithm.call_hook("after_train_step")
+    row = {f"{wait.place}: {wait.kind}": count for wait, count in sorted(waits.items())}
+    table = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
+    if pytestconfig.getoption("freeze_host_waits"):
+        table[f"{name} ({step})"] = row
+        rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
+        FROZEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    assert Counter(row) == Counter(table[f"{name} ({step})"])

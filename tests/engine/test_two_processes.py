@@ -1,0 +1,100 @@
+"""Every algorithm with two processes: they keep the same weights, and go on bit for bit after a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+from semilearn_ext import distributed, registry, training
+from semilearn_ext.engine import checkpoint
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
+from tests.every_method import METHODS, eager
+
+Tinier = Callable[..., Settings]
+WORLD = 2
+
+
+def is_trained(name: str) -> bool:
+    """All bases, and every plug-in on one of them."""
+    method = registry.parse_method(name, "")
+    return not method.plugins or method.base == "fixmatch"
+
+
+def test_every_algorithm_trains_and_goes_on_with_two_processes(tinier: Tinier, tmp_path: Path) -> None:
+    """One pair of processes, forks of this one, trains them all."""
+    values = {"batch_size": 8, "num_train_iter": 3, "num_eval_iter": 3, "checkpoint_every": 2}
+    cases = [
+        tinier(save_dir=str(tmp_path / step), **values, **eager(name, step))
+        for name, step in METHODS
+        if is_trained(name)
+    ]
+    assert len(cases) > 20
+    multiprocessing.start_processes(_process, (cases, tmp_path), nprocs=WORLD, start_method="fork")
+    for number, settings in enumerate(cases):
+        one, two = (torch.load(tmp_path / f"{number}_{rank}.pt") for rank in range(WORLD))
+        assert _same(one["model"], two["model"]), settings.algorithm
+        if settings.base == "flexmatch":
+            labels = [state["own"]["hooks"]["MaskingHook"]["selected_label"] for state in (one, two)]
+            assert all((label >= 0).any() for label in labels)
+            assert not torch.equal(*labels), "each process counts its own images"
+
+
+def _process(rank: int, cases: list[Settings], folder: Path) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    for number, settings in enumerate(cases):
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                state = _train_twice(settings)
+        except Exception as error:
+            raise RuntimeError(f"{settings.algorithm}, step {settings.step}: {error}") from error
+        torch.save({"model": state["model"], "own": state["processes"][rank]}, folder / f"{number}_{rank}.pt")
+    distributed.destroy()
+
+
+def _train_twice(settings: Settings) -> dict[str, Any]:
+    """Train in one go, and again from the checkpoint after two of three steps; the state at the end of both."""
+    group = training.join_processes(settings)
+    folder = RunFolder(run_path(settings))
+    if group.is_main:
+        folder.claim(settings)
+    group.barrier()
+    context = make_context(settings, folder=folder, group=group)
+    algorithm: Any = training.build(context)
+    if hasattr(algorithm, "warmup"):
+        algorithm.warmup()
+    algorithm.train()
+    unbroken = algorithm.state(3)
+    resumed = training.build(replace(context, folder=None))
+    resumed.restore(checkpoint.load(folder.checkpoint_files()[0]))
+    resumed.train()
+    state = resumed.state(3)
+    for part in ("model", "optimizer", "ema"):
+        assert _same(unbroken[part], state[part]), f"{part} differs after resuming"
+    for one, other in zip(unbroken["processes"], state["processes"], strict=True):
+        for part in ("algorithm", "random"):
+            assert _same(one[part], other[part]), f"{part} differs after resuming"
+        for hook in one["hooks"].keys() & {"MaskingHook", "DistAlignHook"}:
+            assert _same(one["hooks"][hook], other["hooks"][hook]), f"{hook} differs after resuming"
+    return state
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
