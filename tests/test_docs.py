@@ -219,6 +219,7 @@ RUN = (
     "records runs",
     "sweep status",
     "analyse curves",
+    "analyse gains",
     "data show digits_mini",
     "data prepare digits_dg",
 )
@@ -226,7 +227,7 @@ RUN = (
 
 def is_cheap(command: Command) -> bool:
     text = " ".join(command.words)
-    if "--help" in text or "--style" in text or "--check" in text:
+    if "--help" in text or "--style" in text or "--check" in text or "--released" in text:
         return False
     planned = command.words[0] in ("train", "sweep") and "--dry_run" in text and "pacs" not in text
     return planned or text.startswith(RUN)

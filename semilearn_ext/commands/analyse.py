@@ -18,6 +18,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
     figures = analyse.add_subparsers(dest="figure", required=True, metavar="FIGURE")
     _add_observation(figures)
     _add_curves(figures)
+    _add_gains(figures)
     _add_details(figures)
     tsne = figures.add_parser("tsne", help="t-SNE of the features, one row per method")
     tsne.add_argument(
@@ -87,6 +88,14 @@ def _add_curves(figures: Any) -> None:
     )
     _add_out(parser)
     parser.set_defaults(call=run_curves)
+
+
+def _add_gains(figures: Any) -> None:
+    parser = figures.add_parser("gains", help="what a plug-in adds to each base algorithm, with intervals")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders that contain runs or records")
+    parser.add_argument("--plugin", default="upcsc", metavar="NAME", help="the plug-in (default: upcsc)")
+    _add_out(parser)
+    parser.set_defaults(call=run_gains)
 
 
 def _add_details(figures: Any) -> None:
@@ -166,6 +175,12 @@ def run_curves(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.metrics import Metric
 
     print(curves.main(arguments.runs, arguments.out, Metric(arguments.metric)))
+
+
+def run_gains(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.analysis import gains
+
+    print(gains.main(arguments.runs, arguments.out, arguments.plugin))
 
 
 def run_details(arguments: argparse.Namespace) -> None:

@@ -40,6 +40,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compare", type=words, default=[], metavar="A,B", help="methods to show side by side")
     parser.add_argument(
+        "--released",
+        type=Path,
+        metavar="FILE",
+        help="CSV with numbers of the authors' released code, to show beside ours, such as results/released_code.csv",
+    )
+    parser.add_argument(
         "--metric",
         default="target/top1",
         metavar="NAME",
@@ -77,6 +83,10 @@ def run(arguments: argparse.Namespace) -> None:
     if len(arguments.compare) == 1:
         raise UserError(f"--compare: only {arguments.compare[0]} was given; give two methods or more, as in A,B")
     report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
+    if arguments.released:
+        from semilearn_ext.report.released import released_table
+
+        report = report._replace(tables=[released_table(report.results, arguments.released), *report.tables])
     if not report.tables:
         raise UserError("; ".join(report.absent))
     texts = render(report, arguments.out, formats, _command())

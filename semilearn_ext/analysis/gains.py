@@ -1,0 +1,65 @@
+"""The gain of a plug-in by base algorithm, with intervals. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from semilearn_ext.analysis import style
+from semilearn_ext.registry import PLUGINS
+from semilearn_ext.report.build import build
+from semilearn_ext.report.gains import EXPLANATION, gains, interval_cell
+from semilearn_ext.report.layout import signed
+from semilearn_ext.report.methods import setting_title
+
+
+def draw(table: pd.DataFrame, plugin: str, setting: str) -> Figure:
+    """One row per base, the largest gain on top. Dots: gains. Lines: intervals; without one where there is one seed."""
+    figure = Figure(figsize=(style.ONE_COLUMN + 0.6, 0.24 * len(table) + 0.9))
+    axis = figure.subplots()
+    rows = np.arange(len(table))[::-1]
+    axis.axvline(0, color=style.GREY, linewidth=0.8)
+    colours = [_colour(low, high) for low, high in zip(table["low"], table["high"], strict=True)]
+    for row, low, high, colour in zip(rows, table["low"], table["high"], colours, strict=True):
+        axis.plot([low, high], [row, row], color=colour)
+    axis.scatter(table["gain"], rows, c=colours, s=14, zorder=3)
+    labels = [f"{row.title} ({row.base_mean:.1f})" for row in table.itertuples()]
+    axis.set_yticks(rows, labels)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel(f"gain of {plugin} in accuracy on the target (points)")
+    axis.set_title(f"{setting}; accuracy of the base in parentheses", loc="right")
+    return figure
+
+
+def _colour(low: float, high: float) -> str:
+    """Blue: better; red: worse; black: the interval contains zero, or there is none."""
+    return style.BLUE if low > 0 else style.RED if high < 0 else style.BLACK
+
+
+def main(roots: Sequence[Path], out: Path, plugin: str) -> str:
+    report = build(roots, (), (), "last")
+    table, notes = gains(report.results, plugin)
+    title = PLUGINS.get(plugin, "plug-in").title if plugin in PLUGINS else plugin
+    parts = []
+    for (dataset, labels), same in table.groupby(["dataset", "labels"], sort=False):
+        name = f"gains_{plugin}_{str(dataset).replace(' ', '_')}_{labels}lpc"
+        setting = setting_title(str(dataset), int(labels))
+        with style.look():
+            written = style.save(draw(same, title, setting), out, name)
+        written.append(style.save_numbers(same.drop(columns="title"), out, name))
+        shown = pd.DataFrame(
+            {
+                "base": same["title"],
+                "accuracy of the base": same["base_mean"].map("{:.1f}".format),
+                "gain": same["gain"].map(signed),
+                "95 % interval": [interval_cell(row.low, row.high).text for row in same.itertuples()],
+                "wins": [f"{row.wins} of {row.pairs}" for row in same.itertuples()],
+                "seeds": same["seeds"],
+            }
+        )
+        parts += [f"Gain of {title} on {setting}, in points", shown.to_string(index=False), *style.wrote(written)]
+    return "\n".join([*parts, EXPLANATION, *notes])

@@ -1,0 +1,100 @@
+"""Runs beside numbers of the same runs that another implementation gave, such as the authors' released code."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from semilearn_ext import documents
+from semilearn_ext.errors import UserError
+from semilearn_ext.report.layout import EMPTY, Cell, Column, Panel, Table, number, signed
+from semilearn_ext.report.methods import setting_title
+from semilearn_ext.report.results import Results
+from semilearn_ext.report.run_groups import Group
+
+KEY = ["dataset", "labels_per_class", "method", "target"]
+_COLUMNS = (
+    "Target",
+    "Method",
+    "released code",
+    "ours (mean)",
+    "ours (range)",
+    "difference",
+    "within our range",
+    "seeds",
+)
+
+
+def read_numbers(file: Path) -> tuple[pd.DataFrame, str]:
+    """The CSV of the other numbers, ``KEY`` and ``accuracy`` in percent, and its comments, which say what they are."""
+    text = documents.read_text(file)
+    comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    try:
+        frame = pd.read_csv(io.StringIO(text), comment="#")
+        frame = frame.astype({"labels_per_class": int, "accuracy": float})
+    except (ValueError, KeyError, pd.errors.ParserError) as error:
+        raise UserError(f"--released: {file}: cannot be read: {error}") from None
+    missing = [name for name in (*KEY, "accuracy") if name not in frame.columns]
+    if missing:
+        raise UserError(f"--released: {file}: no column {', '.join(missing)}")
+    return frame, comment
+
+
+def released_table(results: Results, file: Path) -> Table:
+    """One row per target and method of ``file`` for each experiment with runs of it, ours as mean and range."""
+    numbers, comment = read_numbers(file)
+    panels, data, absent = [], [], []
+    for (dataset, labels), same in numbers.groupby(["dataset", "labels_per_class"], sort=False):
+        rows = []
+        for line in same.itertuples():
+            runs = results.runs[
+                (results.runs["dataset"] == dataset)
+                & (results.runs["labels"] == labels)
+                & (results.runs["target"] == line.target)
+                & (results.runs["method"].map(lambda method: method.name) == line.method)
+            ]
+            if runs.empty:
+                absent.append(f"{line.method} on {line.target}")
+            for _, ours in runs.groupby("setup", sort=False):
+                group, values = Group.of(ours.iloc[0]), ours["value"]
+                low, high = values.min(), values.max()
+                difference = values.mean() - line.accuracy
+                inside = bool(abs(difference) <= high - low)
+                data.append(
+                    {
+                        **{name: getattr(line, name) for name in KEY},
+                        "setup": group.setup,
+                        "released": line.accuracy,
+                        "mean": values.mean(),
+                        "low": low,
+                        "high": high,
+                        "n": len(values),
+                        "within": inside,
+                    }
+                )
+                rows.append(
+                    [
+                        Cell(line.target, line.target),
+                        Cell(group.title, group.title.lower()),
+                        number(line.accuracy),
+                        number(values.mean()),
+                        Cell(f"{low:.1f} to {high:.1f}", low) if len(values) > 1 else EMPTY,
+                        Cell(signed(difference), difference),
+                        Cell("yes" if inside else "no") if len(values) > 1 else EMPTY,
+                        Cell(", ".join(map(str, sorted(ours["seed"])))),
+                    ]
+                )
+        title = setting_title(str(dataset), int(labels))
+        if rows:
+            panels.append(Panel(title, [Column(name) for name in _COLUMNS], rows, int(labels), str(dataset)))
+    if not panels:
+        raise UserError(f"--released: {file}: there are no runs of any of its methods and targets")
+    notes = [f"No runs: {', '.join(absent)}."] if absent else []
+    caption = (
+        f"{results.what()}. Released code: {comment} Ours: the mean, the smallest and the largest value over the seeds "
+        "that are given. Difference: ours minus the released code's. Within range: it is at most as large as our "
+        "range is wide."
+    )
+    return Table("released", "The released code and ours", caption, panels, pd.DataFrame(data), notes)

@@ -1,0 +1,69 @@
+"""The gain of a plug-in by base, from runs whose gains are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from semilearn_ext.analysis import gains
+from semilearn_ext.errors import UserError
+from semilearn_ext.report.collect import collect
+from semilearn_ext.report.statistics import paired_gain, stratified_interval
+from tests.report.write_run import domains, write_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """UPCSC adds 2 to FixMatch on every target, up to 0.5 by seed; takes 3 from SoftMatch; UDA has no base."""
+    for place, target in enumerate(domains("digits_mini")):
+        for seed in (1, 2, 3):
+            about = {"target_domain": target, "seed": seed}
+            write_run(tmp_path / "runs", 70 + place, **about)
+            write_run(tmp_path / "runs", 72 + place + (seed - 2) / 2, plugins=("upcsc",), **about)
+            write_run(tmp_path / "runs", 80, base="softmatch", **about)
+            write_run(tmp_path / "runs", 77, base="softmatch", plugins=("upcsc",), **about)
+            write_run(tmp_path / "runs", 60, base="uda", plugins=("upcsc",), **about)
+    return tmp_path / "runs"
+
+
+def test_table_and_figure(runs: Path, tmp_path: Path) -> None:
+    output = gains.main([runs], tmp_path / "one", "upcsc")
+    table = pd.read_csv(tmp_path / "one" / "gains_upcsc_digits_mini_10lpc.csv").set_index("base")
+    assert list(table.index) == ["fixmatch", "softmatch"]
+    assert table.loc["fixmatch", "gain"] == pytest.approx(2)
+    assert table.loc["fixmatch", "base_mean"] == pytest.approx(71.5)
+    assert 1.5 <= table.loc["fixmatch", "low"] < 2 < table.loc["fixmatch", "high"] <= 2.5
+    assert table.loc["softmatch", ["gain", "low", "high", "wins"]].tolist() == pytest.approx([-3, -3, -3, 0])
+    assert table.loc["fixmatch", ["wins", "pairs", "seeds"]].tolist() == [12, 12, 3]
+    assert "UDA + UPCSC (digits_mini, 10 labels per class): there are no runs of UDA" in output
+    for ending in ("png", "pdf"):
+        assert (tmp_path / "one" / f"gains_upcsc_digits_mini_10lpc.{ending}").stat().st_size > 5000
+    collect([runs], tmp_path / "record")
+    gains.main([tmp_path / "record"], tmp_path / "two", "upcsc")
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_a_plugin_without_runs(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"with and without dgwm \(plug-ins with runs: upcsc\)"):
+        gains.main([runs], tmp_path / "figures", "dgwm")
+    assert not (tmp_path / "figures").exists()
+
+
+def test_the_interval_is_stratified_by_target() -> None:
+    """Large differences between targets do not widen it: each target's seeds are drawn by themselves."""
+    low, high = stratified_interval([np.array([10.0, 10.0]), np.array([-10.0, -10.0])])
+    assert (low, high) == (0, 0)
+    one, other = np.array([0.0, 1.0]), np.array([5.0, 5.0])
+    assert stratified_interval([one, other]) == (2.5, 3.0)
+    assert np.isnan(stratified_interval([one, np.array([1.0])])).all()
+
+
+def test_pairs_by_target_and_seed() -> None:
+    ours = pd.DataFrame({"target": list("aab"), "seed": [1, 2, 1], "value": [3.0, 5.0, 1.0]})
+    theirs = pd.DataFrame({"target": list("aabb"), "seed": [1, 2, 1, 2], "value": [2.0, 2.0, 2.0, 9.0]})
+    gain = paired_gain(ours, theirs)
+    assert (gain.mean, gain.wins, gain.pairs, gain.targets) == (0.5, 2, 3, 2)

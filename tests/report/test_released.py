@@ -1,0 +1,59 @@
+"""Our runs beside numbers of the released code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from semilearn_ext.__main__ import main
+from semilearn_ext.errors import UserError
+from semilearn_ext.report.build import build
+from semilearn_ext.report.layout import DASH, MINUS
+from semilearn_ext.report.released import read_numbers, released_table
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "released_code.csv"
+
+
+def test_mean_and_range_beside_the_released_code(
+    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, accuracy in ((1, 55), (2, 56), (3, 60)):
+        run(accuracy, dataset="pacs", target_domain="sketch", seed=seed)
+        run(accuracy - 4, dataset="pacs", target_domain="sketch", seed=seed, plugins=["upcsc"])
+    run(80, dataset="pacs", target_domain="art_painting", seed=1, plugins=["upcsc"])
+    run(81, dataset="pacs", target_domain="art_painting", seed=2, plugins=["upcsc"])
+    run(46, dataset="pacs", target_domain="art_painting")
+    monkeypatch.chdir(tmp_path)
+    words = ["tables", "runs", "--released", str(PUBLISHED), "--out", "out", "--tables", "summary"]
+    monkeypatch.setattr(sys, "argv", ["ssdg", *words])
+    main(words)
+    data = pd.read_csv("out/csv/released.csv", comment="#").set_index(["method", "target"])
+    assert data.loc[("fixmatch", "sketch"), ["released", "mean", "low", "high"]].tolist() == pytest.approx(
+        [57.2, 57, 55, 60]
+    )
+    text = (tmp_path / "out/tables.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    assert ["sketch", "FixMatch", "57.2", "57.0", "55.0 to 60.0", f"{MINUS}0.2", "yes", "1, 2, 3"] in rows
+    assert ["sketch", "FixMatch + UPCSC", "55.0", "53.0", "51.0 to 56.0", f"{MINUS}2.0", "yes", "1, 2, 3"] in rows
+    assert ["art_painting", "FixMatch", "49.6", "46.0", DASH, f"{MINUS}3.6", DASH, "1"] in rows
+    assert ["art_painting", "FixMatch + UPCSC", "46.8", "80.5", "80.0 to 81.0", "+33.7", "no", "1, 2"] in rows
+    assert "No runs: fixmatch_upcsc--temperature_0.2 on sketch, fixmatch_upcsc--temperature_0.2 on art_painting" in text
+    assert "released code (github.com/dongkwani/UPCSC), real PACS at 96 pixels, 3 epochs" in text
+
+
+def test_mistakes(run: Callable[..., Path], tmp_path: Path) -> None:
+    run(50)
+    results = build([tmp_path / "runs"], (), (), "last").results
+    with pytest.raises(UserError, match="there are no runs of any of its methods and targets"):
+        released_table(results, PUBLISHED)
+    file = tmp_path / "numbers.csv"
+    file.write_text("dataset,labels_per_class,accuracy\npacs,10,50\n")
+    with pytest.raises(UserError, match="no column method, target"):
+        read_numbers(file)
+    file.write_text("labels_per_class,accuracy\nten,50\n")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_numbers(file)
