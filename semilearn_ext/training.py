@@ -139,6 +139,7 @@ def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None
     made_with = environment.describe(
         device.describe(context.device),
         device.choose_precision(settings, context.device).name,
+        device.choose_views(settings, context.device),
         context.group.world_size,
         Path(weights).name,
     )

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+if TYPE_CHECKING:
+    import torch
+
 # Tests run beside each other and beside other work; two cores shared by many threads are slower than one each.
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -74,6 +77,16 @@ def adain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save(build_encoder().state_dict(), folder / "vgg_normalised.pth")
     torch.save(build_decoder().state_dict(), folder / "decoder.pth")
     return folder
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """A GPU, CUDA or MPS, where there is one, else the CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 @pytest.fixture

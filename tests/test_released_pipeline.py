@@ -17,8 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from semilearn_ext import training
+from semilearn_ext.data.device_batches import batch_makers
 from semilearn_ext.data.experiment import SSDGData, load_data
-from semilearn_ext.data.loaders import PlainImages, batch_makers
+from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.data.samplers import DomainBatches, iterations_per_epoch
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.settings import Settings, config_hash, settings_from

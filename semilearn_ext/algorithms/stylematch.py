@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from semilearn_ext.algorithms.step_views import Images, StepViews, confidences_mask, joined, pseudo_labels, step_result
 from semilearn_ext.algorithms.style_view import StyleView, draw_partners
 from semilearn_ext.data.experiment import SSDGData
-from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.device import to_device
@@ -192,6 +191,6 @@ class CachingStyleMatch(StyleMatch, SSDGBase):
         return self.kept[stream][numbers]
 
     def _encode_all(self, positions: list[int]) -> Tensor:
-        images = PlainImages(self.context.data, positions, self.settings.eval_batch_size, view="plain")
+        images = self.plain_images(positions, self.settings.eval_batch_size, view="plain")
         batches = (x for _, x in images.share(0, 1))
         return torch.cat([self.style.encode(to_device(x, self.device, True)) for x in batches])

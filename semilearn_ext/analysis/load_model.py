@@ -76,6 +76,7 @@ def _settings(run: FinishedRun, device: str) -> Settings:
         pretrained=False,
         pretrain_path="",
         precision="float32",
+        views_on="cpu",
         compile=False,
         use_tensorboard=False,
         use_wandb=False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from semilearn_ext.data import views
 from semilearn_ext.data.experiment import SSDGData
+from semilearn_ext.data.packed import send
 from semilearn_ext.data.samplers import DomainBatches
 from semilearn_ext.data.views import VIEW_KINDS
 
@@ -24,11 +25,14 @@ Batch = dict[str, torch.Tensor]
 LABELLED, UNLABELLED = 0, 1
 
 
-_ROTATED = "x_ulb_s_0_rot"
+ROTATED = "x_ulb_s_0_rot"
 
 
 class BatchMaker(Dataset[Batch]):
     """Makes the batch of any (epoch, step). Its randomness depends only on the seed, epoch, step and process."""
+
+    needs_workers = True
+    """Whether preparing a batch is worth a process of its own."""
 
     def __init__(
         self,
@@ -47,32 +51,48 @@ class BatchMaker(Dataset[Batch]):
         self.kinds = {name: VIEW_KINDS[name] for name in names if name in VIEW_KINDS and f"_{self.suffix}" in name}
         if weak_pair:
             self.kinds = dict.fromkeys(self.kinds, "weak")
-        self.rotates = _ROTATED in names and stream == UNLABELLED
+        self.rotates = ROTATED in names and stream == UNLABELLED
         # Algorithms that keep a value per image expect images to be numbered 0, 1, … within their own stream.
-        self.number = np.full(len(data.items), -1)
-        self.number[np.asarray(positions)] = np.arange(len(positions))
+        self.number = torch.full((len(data.items),), -1)
+        self.number[torch.as_tensor(positions)] = torch.arange(len(positions))
         self.targets = data.labels[torch.as_tensor(positions)].tolist()
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, at: tuple[int, int]) -> Batch:
-        epoch, step = at
-        positions = self.batches.batch(epoch, step)
-        index = torch.from_numpy(positions)
-        seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
-        rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        return self.finish(self.prepare(at))
+
+    def prepare(self, at: tuple[int, int]) -> Any:
+        """What a loader process computes."""
+        index, rng = self.draw(at)
         with one_thread():
             images = self.data.store[index]
             batch = {name: views.make(kind, images, self.data.view, rng) for name, kind in self.kinds.items()}
-        batch[f"idx_{self.suffix}"] = torch.from_numpy(self.number[positions])
-        batch[f"d_{self.suffix}"] = self.data.domains[index]
-        if self.stream == LABELLED:
-            batch["y_lb"] = self.data.labels[index]
+        batch |= self.numbers(index)
         if self.rotates:
             batch["rot_v"] = torch.randint(4, (len(index),), generator=rng)
-            batch[_ROTATED] = _rotate(batch["x_ulb_s_0"], batch["rot_v"])
+            batch[ROTATED] = rotate(batch["x_ulb_s_0"], batch["rot_v"])
         return batch
+
+    def finish(self, prepared: Any) -> Batch:
+        """From what :meth:`prepare` returned to the batch, in the training process."""
+        batch: Batch = prepared
+        return batch
+
+    def draw(self, at: tuple[int, int]) -> tuple[torch.Tensor, torch.Generator]:
+        """The positions (N,) of the images of a step, and the generator of everything that is random about them."""
+        epoch, step = at
+        seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
+        rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        return torch.from_numpy(self.batches.batch(epoch, step)), rng
+
+    def numbers(self, index: torch.Tensor) -> Batch:
+        """What a batch has besides views, for the images at ``index`` (N,): their numbers, domains and labels."""
+        numbers = {f"idx_{self.suffix}": self.number[index], f"d_{self.suffix}": self.data.domains[index]}
+        if self.stream == LABELLED:
+            numbers["y_lb"] = self.data.labels[index]
+        return numbers
 
 
 @contextmanager
@@ -86,7 +106,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
+def rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
     """Every image (N, 3, H, W), rotated by its own number (N,) of quarter turns."""
     rotations = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
     return rotations[quarters, torch.arange(len(images))]
@@ -108,6 +128,16 @@ class Positions:
         return self.steps
 
 
+class Prepared(Dataset[Any]):
+    """The part of a batch that can be computed in another process."""
+
+    def __init__(self, maker: BatchMaker) -> None:
+        self.maker = maker
+
+    def __getitem__(self, at: tuple[int, int]) -> Any:
+        return self.maker.prepare(at)
+
+
 class EpochLoader:
     """The batches of one epoch after the other, starting anywhere: what USB iterates over."""
 
@@ -115,10 +145,10 @@ class EpochLoader:
         self.dataset = maker
         self.steps = maker.batches.steps
         self.positions = Positions(self.steps, total_steps)
-        self._loader: DataLoader[Batch] | None = None
+        self._loader: DataLoader[Any] | None = None
         if workers:
             self._loader = DataLoader(
-                maker,
+                Prepared(maker),
                 batch_size=None,
                 sampler=self.positions,
                 num_workers=workers,
@@ -135,7 +165,7 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         if self._loader is not None:
-            yield from self._loader
+            yield from map(self.dataset.finish, self._loader)
         else:
             yield from (self.dataset[at] for at in self.positions)
 
@@ -146,12 +176,20 @@ class PlainImages:
     Args:
         view: ``test``: as the network sees images at test (``test_view``), for everything that is evaluated;
             ``plain``: squashed to a square as in training, for prototypes and style encodings.
+        device: where the views are computed, and then are; None: on the CPU.
     """
 
     def __init__(
-        self, data: SSDGData, positions: Sequence[int], batch_size: int, *, view: Literal["test", "plain"]
+        self,
+        data: SSDGData,
+        positions: Sequence[int],
+        batch_size: int,
+        *,
+        view: Literal["test", "plain"],
+        device: torch.device | None = None,
     ) -> None:
         self.data = data
+        self.device = device
         self.store = data.test_store if view == "test" else data.store
         self.positions = torch.as_tensor(positions, dtype=torch.long)
         self.labels = data.labels[self.positions]
@@ -165,31 +203,5 @@ class PlainImages:
         for number, start in enumerate(range(0, len(self), self.batch_size)):
             if number % world_size == rank:
                 part = slice(start, start + self.batch_size)
-                yield part, views.plain(self.store[self.positions[part]], self.data.view)
-
-
-def batch_makers(
-    data: SSDGData, names: Sequence[str], *, weak_pair: bool = False, rank: int = 0, world_size: int = 1
-) -> dict[str, BatchMaker]:
-    """``train_lb`` and, if the algorithm uses unlabelled images, ``train_ulb``.
-
-    Args:
-        names: the parameters of the algorithm's ``train_step``.
-        weak_pair: both unlabelled views are weak (MeanTeacher and its relatives).
-        rank, world_size: number of this process, and number of all processes.
-    """
-    settings = data.settings
-    per_domain = settings.batch_size // len(data.sources)
-
-    def make(stream: int, positions: list[int], count: int, weak: bool) -> BatchMaker:
-        domains = data.by_domain(positions)
-        order = DomainBatches(
-            domains, count, data.steps_per_epoch, seed=settings.seed, stream=stream, rank=rank, world_size=world_size
-        )
-        return BatchMaker(data, order, positions, names, stream, weak_pair=weak)
-
-    makers = {"train_lb": make(LABELLED, data.split.labelled, per_domain, False)}
-    if any(name.startswith("x_ulb") for name in names):
-        count = per_domain * settings.uratio
-        makers["train_ulb"] = make(UNLABELLED, data.split.unlabelled, count, weak_pair)
-    return makers
+                images = self.store[self.positions[part]]
+                yield part, views.plain(images if self.device is None else send(images, self.device), self.data.view)

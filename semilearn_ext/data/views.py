@@ -1,8 +1,7 @@
 """Plain, weak and strong views of whole batches of images: what training and evaluation use.
 
 :mod:`semilearn_ext.data.views_reference` says what the views are. Images are uint8 (N, 3, H, W) on any device, views
-float32 (N, 3, size, size) on the same device. They are computed by the CPU, bit by bit the same for every device. All
-randomness comes from a CPU generator.
+float32 (N, 3, size, size), computed on that device. All randomness comes from a CPU generator.
 
 Deviations from the reference: resizing and colour operations may differ by one grey level.
 """
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor
 
 from semilearn_ext.data import kernels
+from semilearn_ext.data.kernels import device, plans
+from semilearn_ext.data.packed import Packed
 from semilearn_ext.data.view_spec import ViewSpec, draw_strong, draw_weak
 
 __all__ = ["VIEW_KINDS", "ViewSpec", "denormalise", "make", "plain", "strong", "weak"]
@@ -32,17 +33,24 @@ VIEW_KINDS = {
 
 def plain(images: Tensor, spec: ViewSpec) -> Tensor:
     """The un-augmented view: uint8 (N, 3, H, W) to normalised float32 (N, 3, size, size)."""
-    return kernels.plain(_on_cpu(images), spec).to(images.device)
+    images = _checked(images)
+    return (kernels.plain if images.device.type == "cpu" else device.plain)(images, spec)
 
 
 def weak(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
     """The weak view: translated by up to a ninth of the enlarged side, and flipped."""
-    return kernels.weak(_on_cpu(images), spec, draw_weak(rng, len(images), spec)).to(images.device)
+    images, draws = _checked(images), draw_weak(rng, len(images), spec)
+    if images.device.type == "cpu":
+        return kernels.weak(images, spec, draws)
+    return device.weak(images, spec, Packed.of(plans.weak(draws, spec)).on(images.device))
 
 
 def strong(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
     """The strong view: flipped, two operations drawn with replacement for every image, and cutout."""
-    return kernels.strong(_on_cpu(images), spec, draw_strong(rng, len(images), spec)).to(images.device)
+    images, draws = _checked(images), draw_strong(rng, len(images), spec)
+    if images.device.type == "cpu":
+        return kernels.strong(images, spec, draws)
+    return device.strong(images, spec, Packed.of(plans.strong(draws, spec)).on(images.device))
 
 
 def make(kind: str, images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
@@ -58,7 +66,7 @@ def denormalise(views: Tensor, spec: ViewSpec) -> Tensor:
     return views.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _on_cpu(images: Tensor) -> Tensor:
+def _checked(images: Tensor) -> Tensor:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"expected uint8 images (N, 3, H, W), got {images.dtype} {tuple(images.shape)}")
-    return images.cpu().contiguous()
+    return images.contiguous()

@@ -14,21 +14,25 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from inspect import signature
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from semilearn_ext.data.device_batches import batch_makers
+from semilearn_ext.data.device_images import free_memory, move_images
 from semilearn_ext.data.experiment import SSDGData
-from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, batch_makers
+from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.averages import Averages, AveragesHook
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import (
     autocast_network,
     choose_precision,
+    choose_views,
     place,
     set_backends,
     to_device,
@@ -102,6 +106,10 @@ class SSDGBase(AlgorithmBase):
             )
         self.context: RunContext = args.context
         self.settings = self.context.settings
+        self.views_on = choose_views(self.settings, self.context.device)
+        if self.views_on == "device" and self.context.device.type != "cpu":
+            data = move_images(self.context.data, self.context.device, free_memory(self.context.device))
+            self.context = replace(self.context, data=data)
         self.device = self.context.device
         self.precision = choose_precision(self.settings, self.device)
         self.channels_last = use_channels_last(self.settings, self.device)
@@ -135,7 +143,7 @@ class SSDGBase(AlgorithmBase):
         self.args.lb_dest_len = len(data.split.labelled)
         self.args.ulb_dest_len = len(data.split.unlabelled)
         self.eval_sets = {
-            name: PlainImages(data, positions, self.settings.eval_batch_size, view="test")
+            name: self.plain_images(positions, self.settings.eval_batch_size, view="test")
             for name, positions in (
                 ("source_val", data.split.source_val),
                 ("target", data.split.target),
@@ -154,12 +162,17 @@ class SSDGBase(AlgorithmBase):
             weak_pair=self.spec.weak_pair,
             rank=self.context.group.rank,
             world_size=self.context.group.world_size,
+            device=self.device if self.views_on == "device" else None,
         )
+
+    def plain_images(self, positions: list[int], batch_size: int, *, view: Literal["test", "plain"]) -> PlainImages:
+        device = self.device if self.views_on == "device" else None
+        return PlainImages(self.context.data, positions, batch_size, view=view, device=device)
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
         on_gpu = self.device.type == "cuda"
         return {
-            name: EpochLoader(maker, self.num_train_iter, self.settings.num_workers, pin_memory=on_gpu)
+            name: EpochLoader(maker, self.num_train_iter, self.settings.num_workers * maker.needs_workers, on_gpu)
             for name, maker in self.dataset_dict.items()
         }
 
@@ -220,7 +233,7 @@ class SSDGBase(AlgorithmBase):
         """Un-augmented labelled images and their labels, one pair per source domain."""
         data = self.context.data
         parts = data.by_domain(data.split.labelled)
-        groups = [PlainImages(data, part.tolist(), len(part), view="plain") for part in parts]
+        groups = [self.plain_images(part.tolist(), len(part), view="plain") for part in parts]
         return [(next(x for _, x in images.share(0, 1)), images.labels) for images in groups]
 
     def evaluate(self, eval_dest: str = "eval", out_key: str = "logits", return_logits: bool = False) -> dict[str, Any]:

@@ -95,6 +95,16 @@ def half_precision(device: torch.device) -> Precision:
     return Precision(device, torch.bfloat16)
 
 
+def choose_views(settings: Settings, device: torch.device) -> str:
+    """Where views are computed: ``cpu`` or ``device``. ``auto`` means the device on CUDA.
+
+    Apple's GPUs share their memory with a fast CPU, and the device kernels have not been measured on one.
+    """
+    if settings.views_on != "auto":
+        return settings.views_on
+    return "device" if device.type == "cuda" else "cpu"
+
+
 def set_backends(precision: Precision) -> None:
     """cuDNN's autotuning and TF32 convolutions with the fast profile; without it neither.
 

@@ -14,7 +14,7 @@ from semilearn_ext import __version__
 _PACKAGES = ("torch", "torchvision", "semilearn", "numpy", "scikit-learn", "matplotlib", "pillow")
 
 
-def describe(device: str, precision: str, processes: int, weights: str) -> dict[str, Any]:
+def describe(device: str, precision: str, views_on: str, processes: int, weights: str) -> dict[str, Any]:
     return {
         "semilearn_ext": __version__,
         "git": git_revision(),
@@ -23,6 +23,7 @@ def describe(device: str, precision: str, processes: int, weights: str) -> dict[
         "platform": platform.platform(),
         "device": device,
         "precision": precision,
+        "views_on": views_on,
         "processes": processes,
         "weights": weights,
     }

@@ -225,6 +225,14 @@ class Settings:
     channels_last: bool = key(
         False, "machine", "channels-last memory format; always on where a CUDA GPU computes in bf16", scientific=False
     )
+    views_on: str = key(
+        "auto",
+        "machine",
+        "where images are kept and augmented: in the memory of the device, if they fit there, or by the loader "
+        "processes on the cpu; auto: device on a CUDA GPU",
+        scientific=False,
+        choices=("auto", "cpu", "device"),
+    )
     compile: bool = key(False, "machine", "torch.compile the network", scientific=False)
     num_workers: int = key(
         0,

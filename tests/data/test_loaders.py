@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from semilearn_ext.data.device_batches import batch_makers
 from semilearn_ext.data.experiment import load_data
-from semilearn_ext.data.loaders import EpochLoader, PlainImages, batch_makers
+from semilearn_ext.data.loaders import EpochLoader, PlainImages
 from semilearn_ext.settings import Settings
 
 Tiny = Callable[..., Settings]

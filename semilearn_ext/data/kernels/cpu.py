@@ -103,7 +103,7 @@ def _flip(images: Tensor) -> None:
 
 def _normalise(batch: GroupedBatch, spec: ViewSpec) -> Tensor:
     """Float32 (N, 3, S, S), in the original order of the batch."""
-    scale, shift = _scale_and_shift(spec)
+    scale, shift = scale_and_shift(spec)
     views = empty_floats(*batch.images.shape)
     canvas = views.numpy()
     # Image by image, because an image stays in the processor's cache from one pass over it to the next.
@@ -116,14 +116,14 @@ def _normalise(batch: GroupedBatch, spec: ViewSpec) -> Tensor:
 
 
 @cache
-def _scale_and_shift(spec: ViewSpec) -> tuple[Array, Array]:
+def scale_and_shift(spec: ViewSpec) -> tuple[Array, Array]:
     std = _per_channel(spec.std)
     return (1 / (255 * std)).numpy(), (_per_channel(spec.mean) / std).numpy()
 
 
 def _cut_out(views: Tensor, spec: ViewSpec, draws: StrongDraws) -> Tensor:
     """Fill a square of every view with one colour, in place."""
-    side, fill = spec.cutout, -_scale_and_shift(spec)[1] if spec.cutout_color == "black" else 0.0
+    side, fill = spec.cutout, -scale_and_shift(spec)[1] if spec.cutout_color == "black" else 0.0
     corners = ((np.stack([draws.down, draws.right], 1) * views.shape[-1]).astype(int) - side // 2).tolist()
     for view, (top, left) in zip(views.numpy(), corners, strict=True):
         view[:, max(top, 0) : top + side, max(left, 0) : left + side] = fill

@@ -59,19 +59,24 @@ def _map_levels(
 
 def _autocontrast_tables(images: Tensor, _: Array) -> Array:
     planes = images.flatten(2).numpy()
-    low, high = (extreme[..., None].astype(float) for extreme in (planes.min(2), planes.max(2)))
+    return stretched(planes.min(2), planes.max(2))
+
+
+def stretched(low: Array, high: Array) -> Array:
+    """(…, 256): Pillow's autocontrast of channels whose darkest and brightest level are low and high (…)."""
+    low, high = (extreme[..., None].astype(float) for extreme in (low, high))
     scale = 255.0 / (high - low).clip(1.0)
     return np.where(high > low, (_GREYS * scale - low * scale).clip(0.0, 255.0), _GREYS)
 
 
-def _brightness_tables(_: Tensor, factors: Array) -> Array:
+def _brightness_tables(factors: Array) -> Array:
     return _GREYS.astype(np.float32) * factors.astype(np.float32)
 
 
 def _contrast_tables(images: Tensor, factors: Array) -> Array:
     """Blend with the mean of the grey image."""
     # Sums of rows are exact in float32. Their sum could depend on the order of addition, so on the number of threads.
-    sums = _grey(images.float()).sum(3).numpy().sum((1, 2), dtype=np.float64)
+    sums = grey(images.float()).sum(3).numpy().sum((1, 2), dtype=np.float64)
     mean = np.floor(sums / images[0, 0].numel() + 0.5).astype(np.float32)
     flat = torch.from_numpy(mean.repeat(LEVELS).reshape(-1, 1, LEVELS))
     return flat.lerp(torch.from_numpy(_GREYS).float(), torch.from_numpy(factors).float()).numpy()
@@ -87,32 +92,47 @@ def _equalize_tables(images: Tensor, _: Array) -> Array:
     return np.where(step > 0, np.minimum(flattened, 255), _GREYS)
 
 
-def _posterize_tables(_: Tensor, bits: Array) -> Array:
+def _posterize_tables(bits: Array) -> Array:
     return _GREYS & (LEVELS - 2 ** (8 - bits.astype(int)))
 
 
-def _solarize_tables(_: Tensor, thresholds: Array) -> Array:
+def _solarize_tables(thresholds: Array) -> Array:
     return np.where(thresholds > _GREYS, _GREYS, 255 - _GREYS)
+
+
+FIXED_TABLES: dict[Operation, Callable[[Array], Array]] = {
+    Operation.BRIGHTNESS: _brightness_tables,
+    Operation.POSTERIZE: _posterize_tables,
+    Operation.SOLARIZE: _solarize_tables,
+}
+"""Operations whose tables (…, 256) depend on the magnitudes (…, 1) alone, whatever the image."""
+
+
+def _tables_of(operation: Operation) -> Callable[[Tensor, Array], Array]:
+    return lambda _, values: FIXED_TABLES[operation](values)
 
 
 def _saturate(images: Tensor, _: Array, factors: Array) -> None:
     """Blend with the grey image."""
     floats = images.float()
-    _blend(_grey(floats), floats, factors, images)
+    _blend(grey(floats), floats, factors, images)
 
 
 def _sharpen(images: Tensor, _: Array, factors: Array) -> None:
     """Blend with Pillow's SMOOTH filter, a 3 x 3 box whose centre has weight 5. It leaves the border as it is."""
     floats = images.float()
+    _blend(smooth(floats), floats[..., 1:-1, 1:-1], factors, images[..., 1:-1, 1:-1])
+
+
+def smooth(floats: Tensor) -> Tensor:
+    """(N, 3, S - 2, S - 2): the inner pixels of float images (N, 3, S, S) by that filter, rounded."""
     columns = (floats[..., :-2] + floats[..., 1:-1]).add_(floats[..., 2:])
     box = (columns[..., :-2, :] + columns[..., 1:-1, :]).add_(columns[..., 2:, :])
-    inner = floats[..., 1:-1, 1:-1]
     # No multiple of 1/13 is near a half, so rounding is safe.
-    smooth = box.add_(inner, alpha=4).mul_(1 / 13).round_()
-    _blend(smooth, inner, factors, images[..., 1:-1, 1:-1])
+    return box.add_(floats[..., 1:-1, 1:-1], alpha=4).mul_(1 / 13).round_()
 
 
-def _grey(floats: Tensor) -> Tensor:
+def grey(floats: Tensor) -> Tensor:
     """Luma (N, 1, S, S) of float images (N, 3, S, S) with Pillow's integer weights.
 
     Exact in float32, because no sum of 65536ths reaches 2 ** 24.
@@ -130,14 +150,7 @@ def _blend(degenerate: Tensor, floats: Tensor, factors: Array, out: Tensor) -> N
 def _turn(images: Tensor, operations: Array, values: Array) -> None:
     """Rotate or shear along y: fetch every pixel from where Pillow's affine map puts its centre."""
     count, size = len(images), images.shape[-1]
-    angle = np.where(operations == Operation.ROTATE, values, 0.0) * (-math.pi / 180)
-    slope = np.where(operations == Operation.SHEAR_Y, values, 0.0)
-    cosine, sine, middle = np.cos(angle), np.sin(angle), size / 2
-    # Row and column of the source: by_x x + by_y y + shift.
-    by_x, by_y = np.stack([slope - sine, cosine]), np.stack([cosine, sine])
-    shift = middle - middle * np.stack([cosine - sine, cosine + sine])
-    # Coordinates in the image with a black frame of one pixel, which stands for everything outside.
-    fixed = torch.from_numpy(_fixed_point(by_x, by_y, shift + (by_x + by_y) / 2 + 1))
+    fixed = torch.from_numpy(turn_coefficients(operations, values, size))
     along_x, along_y, start = fixed.view(3, 2, count, 1, 1).unbind()
     steps = torch.arange(size, dtype=torch.int32)
     places = (along_x * steps + start) + along_y * steps.view(-1, 1)
@@ -146,8 +159,22 @@ def _turn(images: Tensor, operations: Array, values: Array) -> None:
     torch.gather(pad(images, (1, 1, 1, 1)).flatten(2), 2, source, out=images.view(count, CHANNELS, -1))
 
 
+def turn_coefficients(operations: Array, values: Array, size: int) -> Array:
+    """Fixed point (3, 2, N): what row and column of the source grow by per column and per row, and where they start.
+
+    Coordinates are those of the image with a black frame of one pixel, which stands for everything outside.
+    """
+    angle = np.where(operations == Operation.ROTATE, values, 0.0) * (-math.pi / 180)
+    slope = np.where(operations == Operation.SHEAR_Y, values, 0.0)
+    cosine, sine, middle = np.cos(angle), np.sin(angle), size / 2
+    # Row and column of the source: by_x x + by_y y + shift.
+    by_x, by_y = np.stack([slope - sine, cosine]), np.stack([cosine, sine])
+    shift = middle - middle * np.stack([cosine - sine, cosine + sine])
+    return fixed_point(by_x, by_y, shift + (by_x + by_y) / 2 + 1)
+
+
 def _translate(images: Tensor, operations: Array, shares: Array) -> None:
-    shifts = _fixed_point(shares * images.shape[-1] + 0.5)[0] >> 16
+    shifts = fixed_point(shares * images.shape[-1] + 0.5)[0] >> 16
     for image, operation, by in zip(images, operations.tolist(), shifts.tolist(), strict=True):
         image.copy_(pad(image, (-by, by) if operation == Operation.TRANSLATE_X else (0, 0, -by, by)))
 
@@ -155,7 +182,7 @@ def _translate(images: Tensor, operations: Array, shares: Array) -> None:
 def _shear(images: Tensor, _: Array, slopes: Array) -> None:
     """Shear along x: rows are only shifted, so fetch whole rows, which is several times faster."""
     size = images.shape[-1]
-    along_y, start = _fixed_point(slopes, (1 + slopes) / 2)[..., None]
+    along_y, start = fixed_point(slopes, (1 + slopes) / 2)[..., None]
     columns = along_y * np.arange(size) + start >> 16
     margin = int(abs(columns).max())
     framed = pad(images, (margin, margin)).flatten()
@@ -165,7 +192,7 @@ def _shear(images: Tensor, _: Array, slopes: Array) -> None:
     torch.index_select(framed.unfold(0, size, 1), 0, starts, out=images.view(-1, size))
 
 
-def _fixed_point(*coefficients: Array) -> Array:
+def fixed_point(*coefficients: Array) -> Array:
     """Coefficients as Pillow's 16.16 fixed point, in the order given."""
     return np.floor(np.stack(coefficients) * 65536 + 0.5).astype(np.int32)
 
@@ -173,11 +200,11 @@ def _fixed_point(*coefficients: Array) -> Array:
 # Every kernel with the operations that it covers.
 _KERNELS: tuple[tuple[Callable[[Tensor, Array, Array], None], tuple[Operation, ...]], ...] = (
     (partial(_map_levels, _autocontrast_tables), (Operation.AUTOCONTRAST,)),
-    (partial(_map_levels, _brightness_tables), (Operation.BRIGHTNESS,)),
+    (partial(_map_levels, _tables_of(Operation.BRIGHTNESS)), (Operation.BRIGHTNESS,)),
     (partial(_map_levels, _contrast_tables), (Operation.CONTRAST,)),
     (partial(_map_levels, _equalize_tables), (Operation.EQUALIZE,)),
-    (partial(_map_levels, _posterize_tables), (Operation.POSTERIZE,)),
-    (partial(_map_levels, _solarize_tables), (Operation.SOLARIZE,)),
+    (partial(_map_levels, _tables_of(Operation.POSTERIZE)), (Operation.POSTERIZE,)),
+    (partial(_map_levels, _tables_of(Operation.SOLARIZE)), (Operation.SOLARIZE,)),
     (_saturate, (Operation.COLOR,)),
     (_sharpen, (Operation.SHARPNESS,)),
     (_turn, (Operation.ROTATE, Operation.SHEAR_Y)),

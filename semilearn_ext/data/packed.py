@@ -1,0 +1,61 @@
+"""Arrays of several types in one block of memory, so that they reach a device in a single transfer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semilearn_ext.data.view_spec import Array
+
+_ALIGNMENT = 16
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """``tensor`` on ``device``, without waiting for a GPU.
+
+    A copy may only be left running when it reads from pinned memory, which torch does not reuse before the copy is
+    done; anything else could be overwritten under it.
+    """
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+class Packed:
+    """Named arrays in one uint8 tensor."""
+
+    def __init__(self, buffer: Tensor, layout: dict[str, tuple[int, np.dtype, tuple[int, ...]]]) -> None:
+        self.buffer, self.layout = buffer, layout
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array]) -> Packed:
+        layout: dict[str, tuple[int, np.dtype, tuple[int, ...]]] = {}
+        end = 0
+        for name, array in arrays.items():
+            layout[name] = (end, array.dtype, array.shape)
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        memory = np.empty(end, np.uint8)
+        for name, array in arrays.items():
+            place = memory[layout[name][0] :][: array.nbytes]
+            place.view(array.dtype).reshape(array.shape)[...] = array
+        return cls(torch.from_numpy(memory), layout)
+
+    def pin_memory(self) -> Packed:
+        """What torch's DataLoader calls when it pins."""
+        return Packed(self.buffer.pin_memory(), self.layout)
+
+    def on(self, device: torch.device) -> dict[str, Tensor]:
+        """The arrays as tensors on ``device``, by one transfer."""
+        buffer, tensors = send(self.buffer, device), {}
+        for name, (start, dtype, shape) in self.layout.items():
+            part = buffer[start : start + math.prod(shape) * dtype.itemsize]
+            tensors[name] = part.view(torch_type(dtype)).view(shape)
+        return tensors
+
+
+def torch_type(dtype: np.dtype) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -1,0 +1,91 @@
+"""Batches that are finished on the device are those that the loader processes would make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.data.device_batches import DeviceBatchMaker, batch_makers
+from semilearn_ext.data.device_images import DeviceImages, move_images
+from semilearn_ext.data.experiment import SSDGData, load_data
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
+
+Tiny = Callable[..., Settings]
+CPU = torch.device("cpu")
+
+
+def batches(settings: Settings, **changes: Any) -> list[dict[str, torch.Tensor]]:
+    """The first batches of both streams of two epochs, as USB gets them."""
+    algorithm = training.build(make_context(settings, **changes))
+    found = []
+    for name in ("train_lb", "train_ulb"):
+        loader = algorithm.loader_dict[name]
+        assert isinstance(loader.dataset, DeviceBatchMaker) == (settings.views_on == "device")
+        for iteration in (0, len(loader)):
+            loader.seek(iteration)
+            found.append(next(iter(loader)))
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ["fixmatch", "comatch", "remixmatch", "meanteacher", "stylematch"])
+def test_the_batches_are_the_same(tiny: Tiny, algorithm: str) -> None:
+    settings = tiny(algorithm=algorithm, num_train_iter=10_000, img_size=28, flip=True)
+    for ours, theirs in zip(batches(replace(settings, views_on="device")), batches(settings), strict=True):
+        assert set(ours) == set(theirs)
+        for name, value in theirs.items():
+            assert torch.equal(ours[name], value), name
+            assert ours[name].dtype is value.dtype
+
+
+def test_with_loader_processes_too(tiny: Tiny) -> None:
+    settings = tiny(num_train_iter=10_000, views_on="device")
+    for ours, theirs in zip(batches(replace(settings, num_workers=1)), batches(settings), strict=True):
+        assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_a_run_has_the_same_result_and_says_where_its_views_were_made(tiny: Tiny, tmp_path: Any) -> None:
+    settings = tiny(algorithm="fixmatch", num_train_iter=2)
+    there = replace(settings, views_on="device", save_dir=str(tmp_path / "there"))
+    here, other = training.run(settings).result, training.run(there).result
+    assert [here["metrics"][name] for name in ("train/total_loss", "target/top1")] == [
+        other["metrics"][name] for name in ("train/total_loss", "target/top1")
+    ]
+    assert RunFolder(run_path(settings)).read_environment()["views_on"] == "cpu"
+    assert RunFolder(run_path(there)).read_environment()["views_on"] == "device"
+
+
+@pytest.fixture
+def data(tiny: Tiny) -> SSDGData:
+    return load_data(tiny(source_domains="print,street"))
+
+
+def test_images_that_fit_are_moved_once_and_only_those_of_the_run(data: SSDGData) -> None:
+    moved = move_images(data, CPU, free=10**9)
+    assert isinstance(moved.store, DeviceImages)
+    assert isinstance(moved.test_store, DeviceImages)
+    assert moved.store.pixels is moved.test_store.pixels
+    used = [position for part in data.split for position in part]
+    assert len(moved.store.pixels) == len(used) < len(data.items)
+    positions = torch.tensor([*data.split.target[:3], *data.split.labelled[-3:]])
+    assert torch.equal(moved.store[positions], data.store[positions])
+    assert torch.equal(moved.test_store[positions], data.test_store[positions])
+
+
+def test_images_that_do_not_fit_stay_on_the_host(data: SSDGData) -> None:
+    assert move_images(data, CPU, free=10**6) is data
+
+
+def test_a_batch_of_moved_images_has_positions_instead_of_pixels(data: SSDGData) -> None:
+    moved = move_images(data, CPU, free=10**9)
+    (near, far) = (batch_makers(where, ["x_lb"], device=CPU)["train_lb"] for where in (moved, data))
+    assert not near.needs_workers
+    assert far.needs_workers
+    assert near.prepare((0, 0)).buffer.numel() < far.prepare((0, 0)).buffer.numel() / 10
+    assert torch.equal(near[0, 0]["x_lb"], far[0, 0]["x_lb"])
