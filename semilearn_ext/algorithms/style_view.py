@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from semilearn_ext.data.packed import send
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.device import fast_precision
 from semilearn_ext.nets.adain import StyleTransfer
@@ -31,7 +32,7 @@ class StyleView:
     @torch.no_grad()
     def restyle(self, encodings: Tensor, partners: Tensor) -> Tensor:
         """Normalised views (N, 3, H, W) of encodings, each in the style of the one at ``partners`` (N,)."""
-        style = encodings[partners.to(encodings.device)]
+        style = encodings[send(partners, encodings.device)]
         pictures = self.transfer.decode(encodings, style, self.alpha, self.size)
         return (pictures.float() - self.mean) / self.std
 

@@ -109,7 +109,7 @@ def one_thread() -> Iterator[None]:
 def rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
     """Every image (N, 3, H, W), rotated by its own number (N,) of quarter turns."""
     rotations = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
-    return rotations[quarters, torch.arange(len(images))]
+    return rotations[quarters, torch.arange(len(images), device=images.device)]
 
 
 class Positions:

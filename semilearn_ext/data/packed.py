@@ -14,15 +14,15 @@ from semilearn_ext.data.view_spec import Array
 _ALIGNMENT = 16
 
 
-def send(tensor: Tensor, device: torch.device) -> Tensor:
+def send(tensor: Tensor, device: torch.device, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
     """``tensor`` on ``device``, without waiting for a GPU.
 
     A copy may only be left running when it reads from pinned memory, which torch does not reuse before the copy is
     done; anything else could be overwritten under it.
     """
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=tensor.is_pinned(), memory_format=memory_format)
 
 
 class Packed:

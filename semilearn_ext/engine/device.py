@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from semilearn_ext.data.packed import send
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
@@ -149,15 +150,8 @@ def _check_compiler(settings: Settings, device: torch.device) -> None:
 
 
 def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
-    """A batch's tensor on ``device``, images in the network's memory format.
-
-    The host goes on before a copy is finished only where the copy is from pinned memory: torch does not lend that to
-    anybody else until it has been read, while the buffers of the loaders are used again at once.
-    """
-    format_ = torch.channels_last if channels_last and value.ndim == 4 else torch.preserve_format
-    if device.type == "cuda" and value.device.type == "cpu":
-        value = value.pin_memory()
-    return value.to(device, non_blocking=value.is_pinned(), memory_format=format_)
+    """A batch's tensor on ``device``, images in the network's memory format."""
+    return send(value, device, torch.channels_last if channels_last and value.ndim == 4 else torch.preserve_format)
 
 
 def describe(device: torch.device) -> str:

@@ -15,7 +15,7 @@ class PortableSyncBatchNorm(nn.BatchNorm2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        count = torch.tensor([x.numel() / x.shape[1]], device=x.device, dtype=x.dtype)
+        count = torch.full((1,), x.numel() / x.shape[1], device=x.device, dtype=x.dtype)
         sums = all_reduce(torch.cat([x.sum((0, 2, 3)), x.square().sum((0, 2, 3)), count]))
         total, squares, count = sums.split([self.num_features, self.num_features, 1])
         mean = total / count

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from semilearn_ext.data.packed import send
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -31,7 +33,7 @@ class Passes:
         """Passes that follow each other in the batch."""
         counts = torch.tensor(sizes)
         index = torch.arange(len(sizes)).repeat_interleave(counts, output_size=sum(sizes))
-        return cls(index.to(device), tuple(sample))
+        return cls(send(index, device), tuple(sample))
 
 
 class ClassifierHead(nn.Module):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
+from semilearn_ext.data.packed import send
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
 from semilearn_ext.nets.heads import ClassifierHead
@@ -113,7 +114,7 @@ class PluginMixin(AlgorithmBase):
         ready: dict[str, Any] = super().process_batch(input_args, **batch)
         self._check_domains(batch)
         device = next(self.model.parameters()).device
-        self.recorder.start(ready, {name: batch[name].to(device) for name in DOMAINS if name in batch})
+        self.recorder.start(ready, {name: send(batch[name], device) for name in DOMAINS if name in batch})
         return ready
 
     def _check_domains(self, batch: dict[str, Any]) -> None:

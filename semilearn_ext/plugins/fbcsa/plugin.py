@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from semilearn_ext.data.packed import send
 from semilearn_ext.losses import fbcsa_loss
 from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants
 
@@ -46,8 +47,8 @@ class FBCSA(Plugin):
             step.prob.argmax(dim=1),
             step.mask,
             step.domain,
-            other.to(features.device),
-            last.to(features.device),
+            send(other, features.device),
+            send(last, features.device),
         )
         return {"fbc": (self.options["fbc_weight"], terms.fbc), "sa": (self.options["sa_weight"], terms.sa)}
 
