@@ -25,6 +25,7 @@ setup(
     package_dir={"semilearn_ext.config": "config"},
     package_data={
         "semilearn_ext.config": ["ssdg/**/*.yaml"],
+        "semilearn_ext.nets": ["resnet_mini.pt"],
         "semilearn_ext.report": ["paper/*.csv", "page_files/*"],
     },
     entry_points={"console_scripts": ["ssdg = semilearn_ext.__main__:console"]},

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from semilearn_ext import __version__
-from semilearn_ext.commands import analyse, bench, data, job, predict, records, sweep, tables, train
+from semilearn_ext.commands import analyse, bench, data, job, predict, records, select, sweep, tables, train
 from semilearn_ext.commands import list as list_
 from semilearn_ext.errors import UserError, did_you_mean, exit_code_of
 from semilearn_ext.settings.command_line import Parser
@@ -17,6 +17,7 @@ from semilearn_ext.settings.command_line import Parser
 COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "sweep": sweep,
+    "select": select,
     "records": records,
     "tables": tables,
     "analyse": analyse,

@@ -60,7 +60,7 @@ def _data(settings: Settings, data: SSDGData) -> Iterator[str]:
 
 def _training(settings: Settings, data: SSDGData) -> Iterator[str]:
     device = choose_device(settings)
-    yield f"network     {settings.net}, {'ImageNet weights' if settings.pretrained else 'from scratch'}"
+    yield f"network     {settings.net}, {'pretrained' if settings.pretrained else 'from scratch'}"
     yield from _parameters(RunContext(settings, data, device, ProcessGroup(), folder=None))
     yield (
         f"schedule    {settings.lr_schedule}, updated every {settings.lr_step}; {settings.optim}, "

@@ -154,3 +154,6 @@ class DatasetSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class NetSpec(Spec):
     """A network. The implementation is ``build(settings) -> builder``, and ``builder(num_classes=C)`` makes one."""
+
+    weights: str = ""
+    """Its own pretrained weights, as records name them; empty: it has none."""

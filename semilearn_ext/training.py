@@ -25,6 +25,7 @@ from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import RunContext, make_context, usb_args
 from semilearn_ext.errors import UserError, printable
 from semilearn_ext.nets.build import net_builder
+from semilearn_ext.registry import NETS
 from semilearn_ext.runs import environment
 from semilearn_ext.runs.file_names import TENSORBOARD_FOLDER
 from semilearn_ext.runs.folder import RunFolder, run_path
@@ -135,7 +136,8 @@ def _tensorboard(context: RunContext) -> Any:
 def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None:
     assert context.folder is not None
     settings = context.settings
-    weights = (settings.pretrain_path or "torchvision IMAGENET1K_V1") if settings.pretrained else "from scratch"
+    own_weights = NETS.get(settings.net, "net").weights
+    weights = (settings.pretrain_path or own_weights) if settings.pretrained else "from scratch"
     made_with = environment.describe(
         device.describe(context.device),
         device.choose_precision(settings, context.device).name,

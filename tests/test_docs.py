@@ -180,7 +180,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for seed in range(1, 6):
         for target in domains("digits_mini"):
             for plugins, accuracy in (((), 70), (("upcsc",), 72)):
-                about = {"target_domain": target, "seed": seed}
+                about = {"target_domain": target, "seed": seed, "labels_per_class": 2}
                 more = {"unlabeled/keep_rate": 0.5, "train/name": 0.1, "train/total_loss": 0.2}
                 write_run(tmp_path / "runs", accuracy + seed, plugins=plugins, **about, config=about, more=more)
     for domain in ("day", "night", "dusk"):

@@ -1,6 +1,6 @@
 """Plan and run many experiments, on this machine or on a SLURM cluster.
 
-  ssdg sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 10,5 --jobs 2     run everything unfinished
+  ssdg sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 2,5 --jobs 2     run everything unfinished
   ssdg sweep --c FILE FILE --seeds 1-5 --gpus 0,1 --jobs_per_gpu 2                          several configs, two GPUs
   ssdg sweep --c FILE --seeds 1-5 --launcher slurm --partition gpu --time 4:00:00 --gpus_per_node 1
   ssdg sweep ... --dry_run                                                                  list the runs and exit
@@ -36,10 +36,9 @@ HELP = "plan and run many experiments, here or on SLURM"
 _AXES = {"algorithms": "algorithm", "targets": "target_domain", "seeds": "seed", "labels": "labels_per_class"}
 _LOCAL_OPTIONS = {"jobs", "gpus", "jobs_per_gpu"}
 _SLURM_OPTIONS = {"partition", "time", "gpus_per_node", "cpus_per_task", "array_parallelism", "sbatch"}
-_NOT_SETTINGS = {
-    *("command", "call", "action", "folder", "c", "launcher", "dry_run"),
-    *(*_AXES, *_LOCAL_OPTIONS, *_SLURM_OPTIONS),
-}
+LAUNCHER_OPTIONS = {"command", "call", "launcher", "dry_run", *_LOCAL_OPTIONS, *_SLURM_OPTIONS}
+"""Names in the parsed arguments that are no settings, for every command that launches runs."""
+_NOT_SETTINGS = {"action", "folder", "c", "trust", *_AXES, *LAUNCHER_OPTIONS}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="DIR", help="for status and retry: the save_dir of a sweep"
     )
-    grid = parser.add_argument_group("sweep: which runs")
+    grid = parser.add_argument_group("which runs")
     grid.add_argument(
         "--c", nargs="+", action="extend", type=find_config, default=[], metavar="FILE", help="config files"
     )
@@ -63,7 +62,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--labels", type=numbers, default=[], metavar="10,5", help="numbers of labels per class and source domain"
     )
-    local = parser.add_argument_group("sweep: where they run")
+    add_launcher(parser)
+    add_trust(parser)
+    add_settings(parser)
+    parser.set_defaults(call=run)
+
+
+def add_launcher(parser: argparse.ArgumentParser) -> None:
+    """The options that say where planned runs are trained."""
+    local = parser.add_argument_group("where they run")
     local.add_argument(
         "--launcher", choices=("local", "slurm"), default="local", help="this machine or a cluster (default: local)"
     )
@@ -75,7 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     local.add_argument("--gpus", type=words, default=[], metavar="0,1", help="GPUs to use")
     local.add_argument("--jobs_per_gpu", type=positive, metavar="N", help="parallel runs per GPU (default: 1)")
-    slurm = parser.add_argument_group("sweep: resources per run with --launcher slurm")
+    slurm = parser.add_argument_group("resources per run with --launcher slurm")
     slurm.add_argument("--partition", metavar="NAME", help="partition (default: that of the cluster)")
     slurm.add_argument(
         "--time",
@@ -87,9 +94,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     slurm.add_argument("--cpus_per_task", type=positive, metavar="N", help="CPU cores per run (default: 1)")
     slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="number of parallel runs (default: 256)")
     slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="further sbatch options")
-    add_trust(parser)
-    add_settings(parser)
-    parser.set_defaults(call=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -100,7 +104,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.folder:
         for file in words(arguments.extend) if hasattr(arguments, "extend") else ():
             load_extension(file, f"{COMMAND_LINE}: --extend")
-    plan = _plan_of_folder(arguments.folder) if retry and arguments.folder else _plan_of_grid(grid(arguments))
+    plan = _plan_of_folder(arguments.folder) if retry and arguments.folder else plan_of_grid(grid(arguments))
+    launch(arguments, plan, retry)
+
+
+def launch(arguments: argparse.Namespace, plan: Plan, retry: bool = False) -> None:
+    """Train what is unfinished, here or on SLURM; with ``--dry_run``, list it."""
     states = {State.FAILED} if retry else {State.PENDING, State.QUEUED, State.STOPPED, State.RUNNING}
     chosen = [job for job in plan.jobs if job.status.state in states]
     dry_run = convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run")
@@ -108,8 +117,7 @@ def run(arguments: argparse.Namespace) -> None:
         print("\n".join(f"{job.status.state.value:<8} {job.folder}" for job in plan.jobs))
     print(f"{sweep.count(plan.jobs)}; {len(chosen)} to run", flush=True)
     if not dry_run:
-        launch = _run_on_slurm if arguments.launcher == "slurm" else _run_here
-        launch(arguments, plan, chosen)
+        (_run_on_slurm if arguments.launcher == "slurm" else _run_here)(arguments, plan, chosen)
 
 
 class Plan(NamedTuple):
@@ -124,7 +132,7 @@ class Plan(NamedTuple):
                 jobs.write_plan(job.folder, self.settings[job.folder])
 
 
-def _plan_of_grid(grid: sweep.Grid) -> Plan:
+def plan_of_grid(grid: sweep.Grid) -> Plan:
     experiments = sweep.experiments(grid)
     return Plan(sweep.read_jobs(experiments), experiments, Path(next(iter(experiments.values())).save_dir))
 

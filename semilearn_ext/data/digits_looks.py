@@ -33,52 +33,52 @@ class Stroke:
 class PenLook:
     """Strength of the ``pen`` look; brightness is in 0..1."""
 
-    stroke: Stroke = Stroke((3.1, 3.5), (-4.0, 4.0), (-1.0, 1.0), (0.46, 0.60), 0.26)
-    ink: Range = (0.85, 1.0)
-    paper: Range = (0.0, 0.06)
+    stroke: Stroke = Stroke((2.8, 3.5), (-10.0, 10.0), (-1.5, 1.5), (0.43, 0.62), 0.26)
+    ink: Range = (0.70, 1.0)
+    paper: Range = (0.0, 0.12)
 
 
 @dataclass(frozen=True)
 class TextureLook:
     """Strength of the ``texture`` look."""
 
-    stroke: Stroke = Stroke((3.1, 3.6), (-6.0, 6.0), (-1.5, 1.5), (0.44, 0.58), 0.24)
+    stroke: Stroke = Stroke((2.8, 3.5), (-12.0, 12.0), (-2.0, 2.0), (0.43, 0.59), 0.24)
     cells: tuple[int, ...] = (3, 6, 13)  # octaves of the texture: grid cells along a side
-    light_contrast: Range = (0.25, 0.60)  # range of the texture's brightness
-    colour_contrast: Range = (0.10, 0.40)  # range of each channel on its own
-    distance_from_grey: Range = (0.16, 0.36)  # a mid-grey texture would hide a difference blend
+    light_contrast: Range = (0.30, 0.70)  # range of the texture's brightness
+    colour_contrast: Range = (0.15, 0.50)  # range of each channel on its own
+    distance_from_grey: Range = (0.13, 0.33)  # a mid-grey texture would hide a difference blend
     tint: float = 0.20
-    blend: Range = (0.75, 1.0)
+    blend: Range = (0.70, 1.0)
 
 
 @dataclass(frozen=True)
 class StreetLook:
     """Strength of the ``street`` look."""
 
-    stroke: Stroke = Stroke((2.9, 3.7), (-14.0, 14.0), (-2.0, 2.0), (0.42, 0.58), 0.30)
-    contrast: Range = (0.22, 0.55)
+    stroke: Stroke = Stroke((2.7, 3.6), (-19.0, 19.0), (-2.5, 2.5), (0.41, 0.59), 0.30)
+    contrast: Range = (0.19, 0.50)
     tint: float = 0.16
     neighbour_chance: float = 0.75
-    neighbour_distance: Range = (17.0, 23.0)
-    blur: Range = (0.5, 1.3)
-    lighting: Range = (0.05, 0.35)
-    noise: Range = (0.01, 0.05)
+    neighbour_distance: Range = (16.0, 22.0)
+    blur: Range = (0.6, 1.4)
+    lighting: Range = (0.08, 0.42)
+    noise: Range = (0.02, 0.06)
 
 
 @dataclass(frozen=True)
 class PrintLook:
     """Strength of the ``print`` look."""
 
-    height: Range = (17.0, 26.0)
-    stretch: Range = (0.85, 1.2)
-    tilt: Range = (-10.0, 10.0)
-    shift: Range = (-2.5, 2.5)
-    contrast: Range = (0.35, 0.75)
+    height: Range = (16.0, 26.0)
+    stretch: Range = (0.80, 1.30)
+    tilt: Range = (-16.0, 16.0)
+    shift: Range = (-3.0, 3.0)
+    contrast: Range = (0.28, 0.70)
     tint: float = 0.40
-    clutter_shapes: int = 4
-    clutter_contrast: float = 0.14
-    blur: Range = (0.0, 0.7)
-    noise: Range = (0.0, 0.02)
+    clutter_shapes: int = 5
+    clutter_contrast: float = 0.18
+    blur: Range = (0.0, 0.9)
+    noise: Range = (0.0, 0.04)
 
 
 PEN = PenLook()
@@ -125,23 +125,23 @@ def draw_street(
     return _photographed(rng, lit, look.blur, look.noise)
 
 
-def draw_print(rng: np.random.Generator, font: str, digit: int, look: PrintLook) -> np.ndarray:
-    """A printed digit over light clutter."""
-    mask = _printed_mask(rng, glyph(font, digit), look)
+def draw_print(rng: np.random.Generator, font: str, character: str, look: PrintLook) -> np.ndarray:
+    """A printed character over light clutter."""
+    mask = _printed_mask(rng, glyph(font, character), look)
     ground, ink = _contrasting_colours(rng, look.contrast, look.tint)
     return _photographed(rng, _over(_clutter(rng, ground, look), ink, mask), look.blur, look.noise)
 
 
 @functools.cache
-def glyph(font: str, digit: int) -> Image.Image:
-    """A digit in a font of matplotlib, large, cropped to its ink, white on black."""
+def glyph(font: str, character: str) -> Image.Image:
+    """A character in a font of matplotlib, large, cropped to its ink, white on black."""
     import matplotlib
 
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
     # The basic layout engine is always available; the other one depends on how Pillow was built.
     typeface = ImageFont.truetype(str(file), _GLYPH_POINTS, layout_engine=ImageFont.Layout.BASIC)
     canvas = Image.new("L", (2 * _GLYPH_POINTS, 2 * _GLYPH_POINTS), 0)
-    ImageDraw.Draw(canvas).text((_GLYPH_POINTS // 2, _GLYPH_POINTS // 4), str(digit), fill=255, font=typeface)
+    ImageDraw.Draw(canvas).text((_GLYPH_POINTS // 2, _GLYPH_POINTS // 4), character, fill=255, font=typeface)
     return canvas.crop(canvas.getbbox())
 
 

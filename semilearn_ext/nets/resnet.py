@@ -48,7 +48,7 @@ def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
     Never random ones: a UserError says where they were looked for.
     """
     if path:
-        return _read(Path(path).expanduser())
+        return read_weights(Path(path))
     weights = models.ResNet18_Weights.IMAGENET1K_V1
     home = Path(torch.hub.get_dir()) / "checkpoints"
     try:
@@ -61,7 +61,9 @@ def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
     return state
 
 
-def _read(path: Path) -> dict[str, torch.Tensor]:
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The names and tensors in a file of PyTorch weights."""
+    path = path.expanduser()
     if not path.is_file():
         raise UserError(f"pretrain_path: {path}: no such file{_is_folder(path)}")
     try:
@@ -87,4 +89,4 @@ def load_backbone(backbone: nn.Module, weights: dict[str, torch.Tensor]) -> None
         backbone.load_state_dict(body)
     except RuntimeError as error:
         first = " ".join(str(error).split())[:160]
-        raise UserError(f"pretrain_path: the file does not fit ResNet-18: {first}") from None
+        raise UserError(f"pretrain_path: the file does not fit the network: {first}") from None

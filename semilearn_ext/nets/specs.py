@@ -16,6 +16,9 @@ _USB = {
     "vit_tiny_patch2_32": ("ViT-Ti/2, 32 px", "2010.11929"),
 }
 
+RESNET_MINI_SHA256 = "669f2cbc69f7d863d7decd7914410f5945878e9553528ef8398d23346af29463"
+"""Of the weights that come with the package."""
+
 SPECS = (
     NetSpec(
         name="cnn",
@@ -30,6 +33,15 @@ SPECS = (
         about="torchvision's ResNet-18, 512 features; ImageNet weights with --pretrained",
         paper="https://arxiv.org/abs/1512.03385",
         implementation="semilearn_ext.nets.resnet:build",
+        weights="torchvision IMAGENET1K_V1",
+    ),
+    NetSpec(
+        name="resnet_mini",
+        title="ResNet-mini",
+        about="308,000 parameters, 128 features; embedded weights, trained on letters, with --pretrained",
+        paper="https://arxiv.org/abs/1512.03385",
+        implementation="semilearn_ext.nets.resnet_mini:build",
+        weights=f"embedded {RESNET_MINI_SHA256[:12]}",
     ),
     *(
         NetSpec(
@@ -38,6 +50,7 @@ SPECS = (
             about=f"USB's own {title}",
             paper=f"https://arxiv.org/abs/{paper}",
             implementation="semilearn_ext.nets.usb:build",
+            weights="USB's",
         )
         for name, (title, paper) in _USB.items()
     ),

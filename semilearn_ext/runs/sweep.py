@@ -28,6 +28,8 @@ class Grid:
     targets: Sequence[str] = ()
     seeds: Sequence[int] = ()
     labels: Sequence[int] = ()
+    points: Sequence[Mapping[str, Any]] = ()
+    """Combinations of further settings, each with a ``variant`` of its own."""
 
 
 def experiments(grid: Grid) -> dict[Path, Settings]:
@@ -50,8 +52,8 @@ def _combinations(grid: Grid) -> Iterator[Settings]:
         "target_domain": grid.targets,
     }
     given = {name: values for name, values in axes.items() if values}
-    for file, *values in itertools.product(files, *given.values()):
-        chosen = {**grid.overrides, **dict(zip(given, values, strict=True))}
+    for file, point, *values in itertools.product(files, grid.points or [{}], *given.values()):
+        chosen = {**grid.overrides, **point, **dict(zip(given, values, strict=True))}
         yield from _for_each_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})
 
 

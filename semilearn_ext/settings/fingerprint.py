@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from semilearn_ext import registry
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.extensions import extension_hash
 from semilearn_ext.settings.schema import KEYS, Settings
@@ -30,8 +31,8 @@ def config_hash(settings: Settings) -> str:
     """Twelve hexadecimal digits."""
     covered = scientific(settings)
     if settings.pretrained:
-        given = settings.pretrain_path
-        covered["weights"] = file_hash(given, "pretrain_path") if given else "torchvision"
+        given, own = settings.pretrain_path, registry.NETS.get(settings.net, settings.where("net")).weights
+        covered["weights"] = file_hash(given, "pretrain_path") if given else own
     if settings.base == "stylematch":
         covered["style"] = [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
     if settings.dataset == "folder":

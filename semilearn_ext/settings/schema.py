@@ -171,9 +171,12 @@ class Settings:
 
     net: str = key("cnn", "network", "the network (all of them: ssdg list)")
     classifier_bias: bool = key(True, "network", "give the classifier a bias (the released UPCSC on FixMatch has none)")
-    pretrained: bool = key(False, "network", "start from ImageNet weights")
+    pretrained: bool = key(False, "network", "start from pretrained weights")
     pretrain_path: str = key(
-        "", "network", "file with these weights; empty: torchvision's, from TORCH_HOME", scientific=False
+        "",
+        "network",
+        "file with these weights; empty: the network's own (resnet18: torchvision's ImageNet weights, from TORCH_HOME)",
+        scientific=False,
     )
 
     epoch: int = key(20, "schedule", "passes over the unlabelled images", minimum=1, maximum=10**6)

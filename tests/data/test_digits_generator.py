@@ -53,15 +53,8 @@ def test_arrays_have_the_promised_form(domains: Domains, name: str) -> None:
 
 
 def test_counts_by_domain_and_class(domains: Domains) -> None:
-    assert {name: len(domain.labels) for name, domain in domains.items()} == {
-        "pen": 599,
-        "texture": 599,
-        "street": 599,
-        "print": 600,
-    }
-    for name in HANDWRITTEN:
-        assert set(np.bincount(domains[name].labels, minlength=10).tolist()) <= set(range(58, 62))
-    assert np.bincount(domains["print"].labels).tolist() == [60] * 10
+    for domain in domains.values():
+        assert np.bincount(domain.labels).tolist() == [digits_generator.PER_CLASS] * 10
 
 
 def test_labels_are_those_of_the_originals(domains: Domains) -> None:
@@ -70,9 +63,9 @@ def test_labels_are_those_of_the_originals(domains: Domains) -> None:
         np.testing.assert_array_equal(domains[name].labels, labels[originals_of(domains[name])])
 
 
-def test_every_original_is_used_once(domains: Domains) -> None:
+def test_no_original_is_used_twice(domains: Domains) -> None:
     used = [index for name in HANDWRITTEN for index in originals_of(domains[name])]
-    assert sorted(used) == list(range(1797))
+    assert len(used) == len(set(used)) == 3 * 10 * digits_generator.PER_CLASS
 
 
 def test_partition_is_disjoint_and_stratified() -> None:
@@ -146,14 +139,17 @@ def test_fonts_are_used_evenly(domains: Domains) -> None:
     assert max(uses.values()) - min(uses.values()) <= 1
     by_class = Counter((digit, file.rsplit("_", 1)[0]) for _, digit, file in names)
     assert len(by_class) == 10 * len(FONTS)
-    assert set(by_class.values()) == {2, 3}
+    assert set(by_class.values()) == {1, 2}
 
 
 def normalised_glyphs() -> np.ndarray:
     """(font, digit, pixel): each glyph stretched to one box, centred, of unit length."""
     boxes = np.array(
         [
-            [np.asarray(digits_looks.glyph(font, digit).resize((24, 32), Image.Resampling.BOX)) for digit in range(10)]
+            [
+                np.asarray(digits_looks.glyph(font, digit).resize((24, 32), Image.Resampling.BOX))
+                for digit in "0123456789"
+            ]
             for font in FONTS
         ],
         dtype=np.float64,
@@ -206,7 +202,7 @@ def test_domains_differ_in_their_statistics(domains: Domains) -> None:
 def test_pen_is_light_on_dark(domains: Domains) -> None:
     images = domains["pen"].images
     assert np.median(images) < 40
-    assert images.reshape(len(images), -1).max(axis=1).min() > 200
+    assert images.reshape(len(images), -1).max(axis=1).min() > 170
 
 
 def test_load_generates_once(domains: Domains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
 
+from semilearn_ext.data.digits_generator import FONTS
+from semilearn_ext.data.digits_looks import draw_print, to_bytes
 from semilearn_ext.errors import UserError
+from semilearn_ext.nets import resnet_mini
 from semilearn_ext.nets.build import net_builder
+from semilearn_ext.nets.resnet_mini_pretrain import LOOK
 from semilearn_ext.settings import settings_from
 from tests.conftest import SHARED
 
 WEIGHTS = SHARED / "weights" / "resnet18_imagenet_recalibrated.pth"
 
 
-@pytest.mark.parametrize(("name", "features"), [("cnn", 256), ("resnet18", 512), ("wrn_28_2", 128)])
+@pytest.mark.parametrize(
+    ("name", "features"), [("cnn", 256), ("resnet18", 512), ("resnet_mini", 128), ("wrn_28_2", 128)]
+)
 def test_usbs_contract(name: str, features: int) -> None:
     net = net_builder(settings_from(net=name, img_size=32))(num_classes=7).eval()
     x = torch.randn(2, 3, 32, 32)
@@ -65,7 +72,7 @@ def test_recalibrated_weights_load_as_float32() -> None:
     [
         (b"not weights", "not a file of PyTorch weights"),
         ([1, 2], "expected names and tensors"),
-        ({"a": torch.ones(1)}, "does not fit ResNet-18"),
+        ({"a": torch.ones(1)}, "does not fit the network"),
     ],
 )
 def test_a_wrong_file_is_a_clear_error(tmp_path: Path, content: object, expected: str) -> None:
@@ -76,3 +83,28 @@ def test_a_wrong_file_is_a_clear_error(tmp_path: Path, content: object, expected
         torch.save(content, path)
     with pytest.raises(UserError, match=expected):
         net_builder(settings_from(net="resnet18", pretrained=True, pretrain_path=str(path)))(num_classes=7)
+
+
+def test_embedded_weights_tell_characters_apart() -> None:
+    """The nearest class mean of features, on pictures of ten characters that the network was not trained on."""
+    characters = "AKRWehq&?+"
+    rows = [
+        to_bytes(draw_print(np.random.default_rng([77, label, number]), FONTS[number], character, LOOK))
+        for label, character in enumerate(characters)
+        for number in range(12)
+    ]
+    images = torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float().div(127.5).sub(1)
+    net = net_builder(settings_from(net="resnet_mini", pretrained=True))(num_classes=10).eval()
+    with torch.no_grad():
+        features = torch.nn.functional.normalize(net(images)["feat"]).view(len(characters), 12, -1)
+    nearest = (features[:, 6:].flatten(0, 1) @ features[:, :6].mean(1).T).argmax(1)
+    assert (nearest == torch.arange(len(characters)).repeat_interleave(6)).float().mean() > 0.8
+
+
+def test_damaged_embedded_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    damaged = bytearray(resnet_mini.EMBEDDED.read_bytes())
+    damaged[5000] ^= 1
+    monkeypatch.setattr(resnet_mini, "EMBEDDED", tmp_path / "resnet_mini.pt")
+    (tmp_path / "resnet_mini.pt").write_bytes(damaged)
+    with pytest.raises(UserError, match="is damaged; install the package again"):
+        net_builder(settings_from(net="resnet_mini", pretrained=True))

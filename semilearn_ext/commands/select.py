@@ -1,0 +1,126 @@
+"""Choose settings by source validation: run a grid on development seeds, rank it, and write the winner's config.
+
+  ssdg select --c fixmatch_upcsc_digits_mini.yaml --grid temperature=1,0.5,0.2 --dev_seeds 11-13 --jobs 2
+  ssdg select --c FILE --grid lr=0.001,0.003 plugin_weight=0.3,1 --dev_seeds 11,12 --gpus 0,1
+
+Every combination is trained on every target and development seed. They are ranked by the accuracy after the last
+iteration on held-out images of the source domains; the target domain is not looked at. Use seeds that you do not
+report.
+
+Writes to --out: trials.csv with one line per run, ranking.csv, and the config of the winner. Re-run the same command to
+continue an interrupted selection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from semilearn_ext import files
+from semilearn_ext.commands import sweep as sweep_command
+from semilearn_ext.commands.argument_types import numbers, pair
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs import sweep
+from semilearn_ext.runs.job import Job, State
+from semilearn_ext.settings.command_line import add_settings
+from semilearn_ext.settings.config_files import config_dir, find_config
+from semilearn_ext.settings.load import COMMAND_LINE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HELP = "choose settings on development seeds by source validation"
+SAVE_DIR = "runs/select"
+_NOT_SETTINGS = {"c", "grid", "dev_seeds", "out", *sweep_command.LAUNCHER_OPTIONS}
+_RESERVED = {"seed", "target_domain", "algorithm", "variant", "save_dir", "labels_per_class"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "ssdg select --c FILE --grid KEY=A,B,... --dev_seeds 11-13 [--key value ...]"
+    chosen = parser.add_argument_group("what is chosen")
+    chosen.add_argument("--c", type=find_config, required=True, metavar="FILE", help="config file")
+    chosen.add_argument(
+        "--grid",
+        nargs="+",
+        action="extend",
+        type=pair,
+        required=True,
+        metavar="KEY=A,B",
+        help="values to try for a setting; several settings are combined",
+    )
+    chosen.add_argument(
+        "--dev_seeds",
+        type=numbers,
+        required=True,
+        metavar="11-13",
+        help="seeds to choose with, which you do not report",
+    )
+    chosen.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the ranking (default: save_dir/<name of the config>)"
+    )
+    sweep_command.add_launcher(parser)
+    add_settings(parser)
+    parser.set_defaults(call=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.report.selection import rank, read_trials, shown
+
+    overrides = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
+    overrides.setdefault("save_dir", SAVE_DIR)
+    points = grid_points(arguments.grid)
+    plan = sweep_command.plan_of_grid(
+        sweep.Grid(configs=[arguments.c], overrides=overrides, seeds=arguments.dev_seeds, points=points)
+    )
+    sweep_command.launch(arguments, plan)
+    jobs = [Job.read(job.folder) for job in plan.jobs]
+    if any(job.status.state is not State.DONE for job in jobs):
+        print("The ranking follows when all runs are finished; re-run the same command then")
+        return
+    trials = read_trials(plan.settings, [name for name, _ in arguments.grid])
+    targets = sorted(set(trials["target"]))
+    ranking = rank(trials, targets)
+    print(shown(ranking, len(targets)))
+    out = arguments.out or plan.save_dir / arguments.c.stem
+    write(out, trials, ranking, winner_config(arguments.c, points, str(ranking["point"].iloc[0])))
+
+
+def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Every combination of the values, each with a ``variant`` that names it: ``temperature_0.2``."""
+    names = [name for name, _ in grid]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{COMMAND_LINE}: --grid: {name} is given twice; list all its values at once")
+        if name in _RESERVED:
+            raise UserError(f"{COMMAND_LINE}: --grid: {name} cannot be chosen by source validation; use ssdg sweep")
+    values = [[value.strip() for value in text.split(",")] for _, text in grid]
+    for name, listed in zip(names, values, strict=True):
+        if not all(listed) or len(set(listed)) < len(listed):
+            raise UserError(f"{COMMAND_LINE}: --grid: {name}: expected different values separated by commas")
+    points = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
+    return [{**point, "variant": "_".join(f"{name}_{value}" for name, value in point.items())} for point in points]
+
+
+def winner_config(config: Path, points: Sequence[Mapping[str, str]], point: str) -> dict[str, Any]:
+    """The config file with the winner's values on top."""
+    chosen = next(values for values in points if values["variant"] == point)
+    packaged = config.resolve().is_relative_to(config_dir().resolve())
+    base = config.resolve().relative_to(config_dir().resolve()) if packaged else config.resolve()
+    return {"base": base.as_posix(), **{name: yaml.safe_load(value) for name, value in chosen.items()}}
+
+
+def write(out: Path, trials: pd.DataFrame, ranking: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    texts = {
+        out / "trials.csv": trials.to_csv(index=False),
+        out / "ranking.csv": ranking.to_csv(index=False),
+        out / "selected.yaml": yaml.safe_dump(dict(config), sort_keys=False),
+    }
+    for path, text in texts.items():
+        files.write_text(path, text)
+        print(f"Wrote {path}")
