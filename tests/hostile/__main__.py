@@ -1,0 +1,89 @@
+"""Run hostile cases and print counts.
+
+python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, 500 bad inputs, code
+python -m tests.hostile kills --count 40 --seed 1    a part of it, drawn with another seed
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.image_trees import grow
+
+ADAIN = Path(__file__).parents[3] / "shared" / "weights" / "adain"
+
+
+def run_kills(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    import torch
+
+    from tests.hostile import kills
+
+    torch.set_num_threads(1)
+    data = folder / "images"
+    grow(data, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
+    common = {"data_dir": str(data), "cache_dir": str(folder / "cache"), "adain_dir": str(ADAIN)}
+    cases = [case for case in kills.cases() if ADAIN.is_dir() or not case.algorithm.startswith("stylematch")]
+    total, draw, began = Counter[str](), random.Random(seed), time.monotonic()
+    draw.shuffle(cases)
+    number = 0
+    while total["kills"] < count:
+        case = cases[number % len(cases)]
+        place = folder / f"case{number}"
+        place.mkdir()
+        total += kills.try_case(case, 4, place, draw, **common)
+        total["differ"] += 0
+        total["failed"] += 0
+        number += 1
+        print(f"{time.monotonic() - began:6.0f} s  {number} cases  {dict(total)}  {case}", flush=True)
+    return {"cases": number, **total}
+
+
+def run_flips(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    from tests.hostile import flips
+
+    return flips.in_checkpoint(flips.small_checkpoint(folder), count, seed)
+
+
+def run_code(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    from tests.hostile import code
+
+    return code.run(folder)
+
+
+PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
+    "kills": (run_kills, 200),
+    "flips": (run_flips, 5000),
+    "code": (run_code, 0),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--count", type=int, help="how many cases (default: as many as in the goals)")
+    parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: 0)")
+    arguments = parser.parse_args()
+    table = {}
+    for name in arguments.parts or PARTS:
+        call, count = PARTS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            table[name] = call(Path(folder), arguments.count or count, arguments.seed)
+    for name, counts in table.items():
+        print(f"{name:<8}", ", ".join(f"{count} {what}" for what, count in counts.items()))
+    bad = ("differ", "failed", "tracebacks", "undetected", "accepted", "code run")
+    sys.exit(1 if any(counts.get(what, 0) for counts in table.values() for what in bad) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Runs that are killed at chosen moments and resumed, over every algorithm, both steps and loaders with workers.
+
+A run is a fork of this process that ends itself with SIGKILL when it reaches the n-th occurrence of a moment: before a
+file is flushed or renamed, after it, before one is removed, in the middle of an appended line, before a batch, before
+an update, inside an evaluation. Resumed as often as it was killed, it must end with the same bits as a run that was
+left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from semilearn_ext import files, training
+from semilearn_ext.engine import checkpoint, evaluation
+from semilearn_ext.engine.base import SSDGBase
+from semilearn_ext.engine.hooks import UpdateHook
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings, settings_from
+from tests.every_method import METHODS, eager
+
+WITH_PLUGINS = ("fixmatch_upcsc", "fixmatch_fbcsa", "fixmatch_dgwm", "freematch_upcsc", "stylematch_upcsc")
+MOMENTS = ("flush", "rename", "renamed", "remove", "append", "batch", "update", "evaluate")
+
+
+class Case(NamedTuple):
+    algorithm: str
+    step: str
+    workers: int
+
+    def settings(self, save_dir: Path, **common: Any) -> Settings:
+        values = {
+            "dataset": "folder",
+            "target_domain": "pen",
+            "img_size": 16,
+            "labels_per_class": 2,
+            "batch_size": 4,
+            "num_train_iter": 8,
+            "num_eval_iter": 3,
+            "checkpoint_every": 2,
+            "num_workers": self.workers,
+            "lr": 0.03,
+            "device": "cpu",
+            "progress": False,
+            "save_dir": str(save_dir),
+        }
+        return settings_from(**{**values, **eager(self.algorithm, self.step), **common})
+
+
+def cases(workers: tuple[int, ...] = (0, 2)) -> Iterator[Case]:
+    """Every algorithm in every step it has, alone; some with plug-ins."""
+    for count in workers:
+        for algorithm, step in METHODS:
+            if "_" not in algorithm or algorithm in WITH_PLUGINS:
+                yield Case(algorithm, step, count)
+
+
+class _Killer:
+    """Ends the process at the ``number``-th occurrence of ``moment``; counts all of them."""
+
+    def __init__(self, moment: str, number: int) -> None:
+        self.moment, self.number = moment, number
+        self.counts: Counter[str] = Counter()
+
+    def reach(self, moment: str) -> None:
+        self.counts[moment] += 1
+        if moment == self.moment and self.counts[moment] == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        self._before(os, "fsync", "flush")
+        self._before(os, "replace", "rename", after="renamed")
+        self._before(os, "unlink", "remove")
+        self._before(files, "open_to_append", "append")
+        self._before(SSDGBase, "process_batch", "batch")
+        self._before(UpdateHook, "after_train_step", "update")
+        self._before(evaluation, "measure", "evaluate")
+
+    def _before(self, owner: Any, name: str, moment: str, after: str = "") -> None:
+        ordinary: Callable[..., Any] = getattr(owner, name)
+
+        def watched(*values: Any, **named: Any) -> Any:
+            self.reach(moment)
+            result = ordinary(*values, **named)
+            if after:
+                self.reach(after)
+            return result
+
+        setattr(owner, name, watched)
+
+
+def run(settings: Settings, moment: str = "", number: int = 0, counted: Path | None = None) -> int:
+    """Train in a fork; its exit code, which is -9 if it was killed. ``counted``: write how often each moment came."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(600)
+            output = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(output, 1)
+            killer = _Killer(moment, number)
+            killer.install()
+            training.run(settings)
+            if counted is not None:
+                counted.write_text(json.dumps(killer.counts))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def is_equal(one: object, other: object) -> bool:
+    """Whether two states have the same bits."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and _bits(one) == _bits(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(is_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(is_equal, one, other))
+    return type(one) is type(other) and (one == other or (one != one and other != other))
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def differences(settings: Settings, other: Settings) -> list[str]:
+    """In which of their parts two finished runs differ."""
+    one, two = (RunFolder(run_path(each)) for each in (settings, other))
+    states = [checkpoint.load(folder.checkpoint_files()[-1]) for folder in (one, two)]
+    parts = [name for name in states[0] if name not in _TIMES and not is_equal(states[0][name], states[1].get(name))]
+    records = [[{k: v for k, v in line.items() if k not in _TIMES} for line in f.read_metrics()] for f in (one, two)]
+    results = [_without_times(folder.read_result()) for folder in (one, two)]
+    parts += ["metrics.jsonl"] if records[0] != records[1] else []
+    parts += ["result.json"] if results[0] != results[1] else []
+    parts += ["temporary files"] if list(two.path.glob(".*.tmp")) else []
+    return parts
+
+
+_TIMES = ("seconds", "metrics", "details_sha256")
+"""What contains times; the metrics are compared without them."""
+
+
+def _without_times(result: dict[str, Any]) -> dict[str, Any]:
+    metrics = {name: value for name, value in result["metrics"].items() if name not in _TIMES}
+    return {**{name: value for name, value in result.items() if name not in _TIMES}, "metrics": metrics}
+
+
+def try_case(case: Case, kills: int, folder: Path, draw: random.Random, **common: Any) -> Counter[str]:
+    """One case: a run that is left alone, and one that is killed ``kills`` times and resumed."""
+    alone = case.settings(folder / "alone", **common)
+    broken = case.settings(folder / "broken", **common)
+    counts = Counter[str](kills=0, late=0, runs=1, differ=0, failed=0)
+    if run(alone, counted=folder / "counts.json") != 0:
+        print(f"{case}: does not train")
+        return counts + Counter(failed=1)
+    times = json.loads((folder / "counts.json").read_text())
+    left = {moment: times[moment] for moment in MOMENTS if times.get(moment)}
+    for kill in range(kills):
+        moment = draw.choice(list(left))
+        # Later kills come soon after the run was resumed, so that it gets ahead between them.
+        number = draw.randint(1, max(1, left[moment] // (kill + 1)))
+        code = run(broken, moment, number)
+        counts["kills"] += code == -signal.SIGKILL
+        if code == 0:
+            counts["late"] += 1
+            break
+        if code != -signal.SIGKILL:
+            print(f"{case}: exit code {code} instead of being killed at {moment} {number}")
+            return counts + Counter(failed=1)
+    if run(broken) != 0:
+        print(f"{case}: does not resume")
+        return counts + Counter(failed=1)
+    parts = differences(alone, broken)
+    if parts:
+        print(f"{case}: differs in {', '.join(parts)}")
+        counts["differ"] += 1
+    return counts
