@@ -78,7 +78,7 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
             logger.info(f"resuming after iteration {state['iteration']}")
         elif hasattr(algorithm, "warmup"):
             algorithm.warmup()
-        with algorithm.listening(), disk_full_is_an_error(folder.path):
+        with algorithm.checkpoints, algorithm.listening(), disk_full_is_an_error(folder.path):
             algorithm.train()
         return _finish(context, algorithm)
     finally:

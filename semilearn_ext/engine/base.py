@@ -28,6 +28,7 @@ from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.averages import Averages, AveragesHook
+from semilearn_ext.engine.checkpoint_writer import CheckpointWriter
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import (
     autocast_network,
@@ -115,6 +116,7 @@ class SSDGBase(AlgorithmBase):
         self.channels_last = use_channels_last(self.settings, self.device)
         self.metrics: list[dict[str, Any]] = []
         self.averages = Averages(self.settings, self.context.data.total_steps)
+        self.checkpoints = CheckpointWriter()
         self.seconds_before = 0.0
         self.started = time.monotonic()
         self._stop = threading.Event()
@@ -330,11 +332,11 @@ class SSDGBase(AlgorithmBase):
             checkpoint.restore_random_state(own["random"], self.device)
 
     def save_checkpoint(self, iteration: int) -> None:
+        """Begin to write a checkpoint; ``self.checkpoints.wait()`` waits until it is written."""
         assert self.context.folder is not None
         state = self.state(iteration)
         if self.context.group.is_main:
-            checkpoint.save(self.context.folder.path, state)
-        self.context.group.barrier()
+            self.checkpoints.save(self.context.folder.path, state)
 
     def _own_attributes(self) -> dict[str, Any]:
         """The attributes that the algorithm itself keeps, without those of USB's and our base class."""

@@ -229,6 +229,10 @@ class CheckpointHook(Hook):
     """Saves after every evaluation, or every ``checkpoint_every`` steps, and after the last."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
+        algorithm.checkpoints.check()
         every = algorithm.settings.checkpoint_every or algorithm.num_eval_iter
         if self.every_n_iters(algorithm, every) or self.is_last_iter(algorithm):
             algorithm.save_checkpoint(algorithm.it + 1)
+
+    def after_run(self, algorithm: SSDGBase) -> None:
+        algorithm.checkpoints.wait()

@@ -81,6 +81,8 @@ class StopHook(Hook):
         if context.folder is None:
             raise Interrupted(f"stopped after iteration {algorithm.it + 1}; nothing was saved")
         algorithm.save_checkpoint(algorithm.it + 1)
+        algorithm.checkpoints.wait()
+        context.group.barrier()
         raise Interrupted(
             f"stopped after iteration {algorithm.it + 1} of {algorithm.num_train_iter} and saved to "
             f"{context.folder.path}; re-run the same command to resume"

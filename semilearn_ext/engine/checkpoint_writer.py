@@ -1,0 +1,66 @@
+"""Checkpoints are written by a thread while training goes on.
+
+Nothing that was promised is given up: the thread writes a copy of the state as it was after the step, completely or not
+at all; an error in it stops the run at the next step; and a run that ends, for whatever reason, waits for it first, so
+nothing is written once the folder belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from semilearn_ext.engine import checkpoint
+
+
+class CheckpointWriter:
+    """Writes one checkpoint at a time. As a context, it waits for the last one."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[Path] | None = None
+
+    def save(self, folder: Path, state: dict[str, Any]) -> None:
+        """Begin to write ``state``; first wait for the checkpoint before."""
+        self.wait()
+        self._pending = self._pool.submit(checkpoint.save, folder, copied(state))
+
+    def check(self) -> None:
+        """Raise what went wrong, without waiting."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until everything is written, or raise what went wrong."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True)
+        if kind is None:
+            self.wait()
+
+
+def copied(state: Any) -> Any:
+    """``state`` with copies of all tensors on the CPU, which the next steps do not change."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        result = type(state)((name, copied(value)) for name, value in state.items())  # type: ignore[call-arg]
+        if hasattr(state, "_metadata"):  # the versions of a network's layers
+            result._metadata = state._metadata  # type: ignore[attr-defined]
+        return result
+    if isinstance(state, list | tuple):
+        return type(state)(copied(value) for value in state)
+    return state
