@@ -171,8 +171,8 @@ def try_case(case: Case, kills: int, folder: Path, draw: random.Random, **common
     left = {moment: times[moment] for moment in MOMENTS if times.get(moment)}
     for kill in range(kills):
         moment = draw.choice(list(left))
-        # Later kills come soon after the run was resumed, so that it gets ahead between them.
-        number = draw.randint(1, max(1, left[moment] // (kill + 1)))
+        # Later kills come soon after the run was resumed: it must not be finished by then.
+        number = draw.randint(1, max(1, left[moment] // (4 if kill else 2)))
         code = run(broken, moment, number)
         counts["kills"] += code == -signal.SIGKILL
         if code == 0:
