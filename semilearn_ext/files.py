@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written under a temporary name, flushed to disk, renamed. Also: subfolders.
+"""Files that are complete or absent: written under a temporary name, flushed, renamed. Also: what is in folders.
 
 Nothing is ever written through a link that somebody has placed in a folder: temporary files are created exclusively,
 the rename replaces a link instead of following it, and files are appended to only if they are regular ones.
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from semilearn_ext.errors import UserError
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
@@ -78,5 +80,18 @@ def subfolders(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+
+
+def image_files(path: Path) -> list[str]:
+    """Names of the visible images in ``path``, sorted. The case of the ending does not matter."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_ENDINGS) and entry.is_file()
+            )
     except OSError as error:
         raise UserError(f"{path}: cannot be listed: {error.strerror}") from None

@@ -66,7 +66,8 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     settings, group, folder = context.settings, context.group, context.folder
     assert folder is not None
     if group.is_main:
-        folder.claim(settings)
+        split = context.data.split_file
+        folder.claim(settings, context.data.digest, split.sha256 if split else "")
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
     try:
@@ -156,7 +157,7 @@ def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
         raise UserError(
             f"{context.folder.path}: the run finished without any evaluation; run it again with --overwrite"
         )
-    result = summarise(context.settings, algorithm.metrics, context.data.scale)
+    result = summarise(context.settings, algorithm.metrics, context.data.scale, context.data.digest)
     result["precision"] = algorithm.precision.name
     result["details_sha256"] = context.folder.details_hash()
     if context.group.is_main:

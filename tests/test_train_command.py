@@ -85,7 +85,8 @@ def test_all_targets_leave_four_runs_and_a_table(train_script: Script, train: Tr
     assert set(result["top1"]) == {"last", "source_val", "oracle", "ema", "swa"}
     names = {path.name for path in folders[0].parent.iterdir()}
     assert names == {
-        *("config.yaml", "environment.json", "split.json", "metrics.jsonl", "result.json", "log.txt", "details.json"),
+        *("config.yaml", "identity.json", "environment.json", "split.json", "metrics.jsonl", "result.json", "log.txt"),
+        "details.json",
         "checkpoint_00000002.pt",
     }
     again = train("--algorithm", "supervised", *QUICK).communicate()

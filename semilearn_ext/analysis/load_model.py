@@ -126,6 +126,7 @@ def _data_without_images(run: FinishedRun, settings: Settings) -> SSDGData:
         labels=torch.tensor([item.label for item in items]),
         domains=domains,
         classes=tuple(content["classes"]),
+        digest=content.get("images_sha256") or "",
         left_out={},
         sources=tuple(sources),
         split=split,

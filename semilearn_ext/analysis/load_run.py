@@ -12,7 +12,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId
 from semilearn_ext.runs.folder import RunFolder, find_runs
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.domains import FOLDER
+from semilearn_ext.settings.content import dataset_name
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = f
 
 
 def check_conditions(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Refuse runs, given by path and conditions, that differ in a condition."""
+    """Refuse runs, given by path and conditions, that differ in a condition. What is None is not known."""
     path, ours = runs[0]
     for other, theirs in runs[1:]:
         for name in ours:
-            if ours[name] != theirs[name]:
+            if ours[name] != theirs[name] and None not in (ours[name], theirs[name]):
                 values = f" ({ours[name]} and {theirs[name]})" if isinstance(theirs[name], str) else ""
                 raise UserError(f"{path} and {other} cannot be compared: the {name} differs{values}")
 
@@ -90,9 +90,9 @@ def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
     settings = run.settings
-    own_data = f" {Path(settings.data_dir).expanduser().resolve().name}" if settings.dataset == FOLDER else ""
     conditions = {
-        **conditions_of({**settings.flat(), "dataset": settings.dataset + own_data}),
+        **conditions_of({**settings.flat(), "dataset": dataset_name(settings)}),
+        "content of the images": run.result.get("images_sha256"),
         "target domain": settings.target_domain,
         "seed": str(settings.seed),
     }

@@ -22,9 +22,9 @@ from semilearn_ext.analysis.load_model import LoadedModel, load_model, load_mode
 from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.data import views
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels, to_rgb
-from semilearn_ext.data.layouts import IMAGE_ENDINGS
 from semilearn_ext.engine.device import to_device
 from semilearn_ext.errors import UserError
+from semilearn_ext.files import IMAGE_ENDINGS
 from semilearn_ext.plugins.confidence import ReadOnlyView, confidence_mask
 
 COLUMNS = ("image", "class", "probability", "confident", "problem")

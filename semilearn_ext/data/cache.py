@@ -1,40 +1,35 @@
-"""Images decoded and resized once into one memory-mapped uint8 file, and used by every later run.
+"""Images decoded and resized once into one file of pixels, and used by every later run.
 
 The file holds one row (3, size, size) per image, the squashed image, and for an image that is not square a second row
 right behind it, the centre crop that is used at test: one decode serves both, and square images cost nothing more.
 
 The file is named by the content of the images and the size, so that a moved or copied tree finds it again and a changed
-one does not. Reading all files to know their content would take minutes per run on a large benchmark; a small index
-remembers the content of a tree by the names, sizes and modification times of its files. Files are written under a
-temporary name and renamed, so two runs that build the same cache at once both end up with a complete one.
+one does not; what it holds is verified (see :mod:`semilearn_ext.data.pixel_file`). Files are written under a temporary
+name and renamed, so two runs that build the same cache at once both end up with a complete one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
-from tqdm import tqdm
 
-from semilearn_ext import files
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels
+from semilearn_ext.data.pixel_file import Description, PixelFile, checksum, read_description, write_pixels
 from semilearn_ext.errors import UserError
-
-_CHUNK = 256
+from semilearn_ext.settings.content import images_digest, in_parallel, known_digest
 
 
 class CachedImages:
-    """Images by position from a memory-mapped file: image k is row ``rows[k]``."""
+    """Images by position from a pixel file: image k is row ``rows[k]``."""
 
-    def __init__(self, pixels: np.ndarray, rows: np.ndarray) -> None:
+    def __init__(self, pixels: PixelFile, rows: np.ndarray) -> None:
         self.pixels, self.rows = pixels, rows
 
     def __len__(self) -> int:
@@ -73,6 +68,8 @@ class ImageCache(NamedTuple):
     squashed: CachedImages
     center: CachedImages
     bad: dict[str, str]
+    digest: str
+    """SHA-256 of the images."""
 
 
 def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
@@ -85,18 +82,20 @@ def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
             return str(error)
         return None
 
-    reasons = list(_parallel(reason, paths, "checking images", progress))
+    reasons = list(in_parallel(reason, paths, "checking images", progress))
     return {path: why for path, why in zip(paths, reasons, strict=True) if why is not None}
 
 
 def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool:
     """Whether :func:`open_cache` would have nothing to build."""
-    content = _read_index(folder / f"index-{_stat_key(root, sorted(names))}.json")
-    return content is not None and _pixels_file(folder, content, size).exists()
+    digest = known_digest(root, names, folder)
+    return digest is not None and isinstance(
+        read_description(_pixels_file(folder, digest, size), digest, size, len(names)), Description
+    )
 
 
 def open_cache(root: Path, names: Sequence[str], size: int, folder: Path, progress: bool = True) -> ImageCache:
-    """The cached images of ``names`` below ``root``, in that order. Builds the cache if necessary."""
+    """The cached images of ``names`` below ``root``, in that order. Builds the cache if it is missing or damaged."""
     try:
         return _open(root, names, size, folder, progress)
     except OSError as error:
@@ -109,95 +108,70 @@ def open_cache(root: Path, names: Sequence[str], size: int, folder: Path, progre
 def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: bool) -> ImageCache:
     order = sorted(range(len(names)), key=names.__getitem__)
     ordered = [names[k] for k in order]
-    index_file = folder / f"index-{_stat_key(root, ordered)}.json"
-    content = _read_index(index_file)
-    if content is None:
-        content = _content_key(root, ordered, progress)
-        files.write_json(index_file, {"content": content})
-    pixels_file = _pixels_file(folder, content, size)
-    about_file = pixels_file.with_suffix(".json")
-    if not pixels_file.exists():
-        _build(root, ordered, size, pixels_file, about_file, progress)
-    pixels = np.memmap(pixels_file, np.uint8, "r").reshape(-1, 3, size, size)
-    about = json.loads(about_file.read_text())
+    digest = images_digest(root, ordered, folder, progress)
+    path = _pixels_file(folder, digest, size)
+    about = read_description(path, digest, size, len(names))
+    if isinstance(about, str):
+        if about:
+            print(f"{path}: not used as a cache, because {about}; building it again", file=sys.stderr, flush=True)
+        about = _build(root, ordered, Description(digest, size, len(names)), path, progress)
+        if images_digest(root, ordered, folder) != digest:
+            raise UserError(f"{root}: the images have changed while they were read; run the same command again")
     has_crop = np.zeros(len(names), dtype=np.int64)
-    has_crop[about["not_square"]] = 1
+    has_crop[about.not_square] = 1
     squashed, center = np.empty((2, len(names)), dtype=np.int64)
-    squashed[order] = np.arange(len(names)) + has_crop.cumsum() - has_crop
-    center[order] = squashed[order] + has_crop
-    bad: dict[str, str] = {ordered[int(number)]: reason for number, reason in about["bad"].items()}
-    return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad)
+    squashed[order] = about.first_rows()
+    center[order] = about.first_rows() + has_crop
+    pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()))
+    bad = {ordered[int(number)]: reason for number, reason in about.bad.items()}
+    return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest)
 
 
-def _pixels_file(folder: Path, content: str, size: int) -> Path:
-    return folder / f"images-{content}-{size}px.uint8"
+def _pixels_file(folder: Path, digest: str, size: int) -> Path:
+    return folder / f"images-{digest[:24]}-{size}px.uint8"
 
 
-def _stat_key(root: Path, names: Sequence[str]) -> str:
-    digest = hashlib.sha256(str(root.resolve()).encode())
-    for name in names:
+def _rows_of(path: Path, size: int) -> list[np.ndarray]:
+    """The squashed image and, if it is not square, its centre crop."""
+    image = decode(read(path))
+    views = [squash] if image.width == image.height else [squash, center_crop]
+    return [to_pixels(view(image, size)) for view in views]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One row again from its image, for a pixel file that is damaged."""
+
+    root: Path
+    names: list[str]
+    size: int
+    first_rows: np.ndarray
+
+    def __call__(self, row: int) -> np.ndarray:
+        number = int(np.searchsorted(self.first_rows, row, side="right")) - 1
+        path = self.root / self.names[number]
         try:
-            status = os.stat(root / name)
-        except OSError as error:
-            raise UserError(f"{root / name}: {error.strerror}") from None
-        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:24]
+            return _rows_of(path, self.size)[row - int(self.first_rows[number])]
+        except (BadImage, IndexError):
+            raise UserError(f"{path}: the image has changed since the run began; run the same command again") from None
 
 
-def _content_key(root: Path, names: Sequence[str], progress: bool) -> str:
-    """A hash of the content of the files, in the order of their names, whatever the names are."""
-
-    def digest_of(name: str) -> bytes:
+def _build(root: Path, names: Sequence[str], about: Description, path: Path, progress: bool) -> Description:
+    def rows_or_reason(name: str) -> list[tuple[np.ndarray, int]] | str:
         try:
-            return hashlib.sha256(read(root / name)).digest()
-        except BadImage as error:
-            return str(error).encode()
-
-    digest = hashlib.sha256()
-    for part in _parallel(digest_of, names, "reading images", progress):
-        digest.update(part)
-    return digest.hexdigest()[:24]
-
-
-def _read_index(path: Path) -> str | None:
-    try:
-        return str(json.loads(path.read_text())["content"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _build(root: Path, names: Sequence[str], size: int, pixels_file: Path, about_file: Path, progress: bool) -> None:
-    bad: dict[str, str] = {}
-    not_square: list[int] = []
-
-    def rows_of(name: str) -> list[np.ndarray] | str:
-        """The squashed image and, if it is not square, its centre crop; or what is wrong with it."""
-        try:
-            image = decode(read(root / name))
+            return [(row, checksum(row)) for row in _rows_of(root / name, about.size)]
         except BadImage as error:
             return str(error)
-        views = [squash] if image.width == image.height else [squash, center_crop]
-        return [to_pixels(view(image, size)) for view in views]
 
-    def write(file: Any) -> None:
-        for number, rows in enumerate(_parallel(rows_of, names, f"caching at {size} px", progress)):
+    def rows(about: Description) -> Iterator[tuple[np.ndarray, int]]:
+        black = np.zeros((3, about.size, about.size), np.uint8)
+        decoded = in_parallel(rows_or_reason, names, f"caching at {about.size} px", progress)
+        for number, rows in enumerate(decoded):
             if isinstance(rows, str):
-                bad[str(number)] = rows
-                rows = [np.zeros((3, size, size), np.uint8)]
+                about.bad[str(number)] = rows
+                rows = [(black, checksum(black))]
             elif len(rows) == 2:
-                not_square.append(number)
-            for row in rows:
-                file.write(row.data)
-        files.write_json(about_file, {"bad": bad, "not_square": not_square})
+                about.not_square.append(number)
+            yield from rows
 
-    files.write_atomically(pixels_file, write)
-
-
-def _parallel(function: Callable[[Any], Any], items: Sequence[Any], title: str, progress: bool) -> Iterator[Any]:
-    """``function`` of every item, in order, by a few threads that never run far ahead of the consumer."""
-    bar = tqdm(total=len(items), desc=title, unit="img", disable=None if progress else True, leave=False)
-    with bar, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(items), _CHUNK):
-            for result in pool.map(function, items[start : start + _CHUNK]):
-                bar.update()
-                yield result
+    return write_pixels(path, about, rows)

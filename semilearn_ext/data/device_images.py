@@ -12,6 +12,7 @@ from semilearn_ext.data.cache import CachedImages
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.loaded import ImageStore
 from semilearn_ext.data.packed import send
+from semilearn_ext.data.pixel_file import PixelFile
 
 SHARE = 0.4
 """The share of the device's free memory that images may take. The rest is for the network and other processes."""
@@ -55,7 +56,7 @@ def move_images(data: SSDGData, device: torch.device, free: int) -> SSDGData:
     return replace(data, store=placed[0], test_store=placed[1])
 
 
-def _rows_of(store: ImageStore) -> tuple[np.ndarray | Tensor, np.ndarray] | None:
+def _rows_of(store: ImageStore) -> tuple[PixelFile | Tensor, np.ndarray] | None:
     """The pixels of a store and the row of every image; None for images that are decoded again every time."""
     if isinstance(store, CachedImages):
         return store.pixels, store.rows
@@ -64,7 +65,7 @@ def _rows_of(store: ImageStore) -> tuple[np.ndarray | Tensor, np.ndarray] | None
     return None
 
 
-def _copied(pixels: np.ndarray | Tensor, rows: np.ndarray, device: torch.device) -> Tensor:
+def _copied(pixels: PixelFile | Tensor, rows: np.ndarray, device: torch.device) -> Tensor:
     """Some rows on ``device``, copied in parts, so that little memory of the host is pinned at a time."""
     shape = pixels.shape[1:]
     target = torch.empty(len(rows), *shape, dtype=torch.uint8, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from semilearn_ext.data.splits import Item, Split, as_json, check_labels, leave_
 from semilearn_ext.data.view_spec import ViewSpec
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.content import dataset_name, split_path
 from semilearn_ext.settings.domains import check_batch, dataset_of, targets_of
 from semilearn_ext.settings.domains import sources as sources_of
 from semilearn_ext.settings.scale import scale_of
@@ -36,6 +38,8 @@ class SSDGData:
     domains: torch.Tensor
     """(N,) number of the source domain; -1 for images of the target and of domains that are not used."""
     classes: tuple[str, ...]
+    digest: str
+    """SHA-256 of the images; empty when a method that uses few of them did not read the others."""
     left_out: dict[str, str]
     """Corrupt images that were left out, by name, with the reason."""
     sources: tuple[str, ...]
@@ -70,6 +74,8 @@ class SSDGData:
     def split_json(self) -> dict[str, Any]:
         return {
             "dataset": self.settings.dataset,
+            "dataset_name": dataset_name(self.settings),
+            "images_sha256": self.digest or None,
             "target_domain": self.settings.target_domain,
             "source_domains": list(self.sources),
             "labels_per_class": self.settings.labels_per_class,
@@ -134,6 +140,7 @@ def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
         labels=torch.tensor([item.label for item in items]),
         domains=domains,
         classes=loaded.classes,
+        digest=loaded.digest or _digest(loaded),
         left_out=loaded.left_out,
         sources=tuple(sources),
         split=split,
@@ -150,6 +157,15 @@ def load_images(settings: Settings) -> Loaded:
     spec = dataset_of(settings)
     loaded: Loaded = spec.load()(spec, settings)
     return loaded
+
+
+def _digest(loaded: Loaded) -> str:
+    """SHA-256 of names, labels and pixels of images that are in memory."""
+    if not isinstance(loaded.store, torch.Tensor):
+        return ""
+    digest = hashlib.sha256("".join(f"{item.name}\0{item.label}\n" for item in loaded.items).encode())
+    digest.update(loaded.store.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Split, SplitFile | None]:
@@ -170,8 +186,7 @@ def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Spli
         labels = settings.labels_per_class * len(loaded.classes) * len(sources)
         path = _published_file(settings, loaded.folder, labels)
     elif settings.split_file:
-        name = settings.split_file.replace("{target}", settings.target_domain).replace("{seed}", str(settings.seed))
-        path = Path(name).expanduser()
+        path = split_path(settings)
     else:
         return ours, None
     file = read_split(path)

@@ -12,6 +12,7 @@ from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.content import images_digest, index_folder, known_digest
 
 
 def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
@@ -21,19 +22,21 @@ def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
     """
     tree = spec.tree(Path(settings.data_dir).expanduser())
     names = [item.name for item in tree.items]
-    folder = Path(settings.cache_dir).expanduser() / "images"
+    folder = index_folder(settings.cache_dir)
     size, center = settings.img_size, settings.test_view == "center"
     labelled_only = ALGORITHMS.get(settings.base, settings.where("algorithm")).labelled_only
     store: ImageStore
     test_store: ImageStore
     if settings.cache != "none" and (not labelled_only or is_cached(tree.root, names, size, folder)):
         cache = open_cache(tree.root, names, size, folder, settings.progress)
-        bad = cache.bad
+        bad, digest = cache.bad, cache.digest
         positions = [position for position, name in enumerate(names) if name not in bad]
         store = cache.squashed.select(positions)
         test_store = cache.center.select(positions) if center else store
     else:
         bad = _bad_images(tree, settings.progress) if settings.on_bad_image == "skip" else {}
+        known = known_digest if labelled_only else images_digest
+        digest = known(tree.root, names, folder) or ""
         paths = [tree.root / name for name in names if name not in bad]
         store = DecodedImages(paths, size, squash)
         test_store = DecodedImages(paths, size, center_crop) if center else store
@@ -44,7 +47,8 @@ def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
             f"{tree.root / name}{more}: corrupt or truncated image ({reason}); replace it, or leave it out with "
             f"--on_bad_image skip"
         )
-    return Loaded(store, without(tree, bad).items, tree.classes, tree.held_out, bad, test_store, tree.folder)
+    items = without(tree, bad).items
+    return Loaded(store, items, tree.classes, tree.held_out, bad, test_store, digest, tree.folder)
 
 
 def _bad_images(tree: Tree, progress: bool) -> dict[str, str]:

@@ -6,7 +6,6 @@ publishes one, its held-out validation part.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from semilearn_ext.data.splits import Item
 from semilearn_ext.errors import UserError
-from semilearn_ext.files import subfolders
-
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+from semilearn_ext.files import image_files, subfolders
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,6 @@ class Tree:
 def plain_name(folder: str) -> str:
     """A folder's name without case, spaces and a leading number: ``000_Alarm Clock`` -> ``alarm_clock``."""
     return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
-
-
-def image_files(path: Path) -> list[str]:
-    """Names of the visible images in ``path``, sorted. The case of the ending does not matter."""
-    try:
-        with os.scandir(path) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_ENDINGS) and entry.is_file()
-            )
-    except OSError as error:
-        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
 
 
 def find_domains(root: Path, domains: Sequence[str]) -> dict[str, str] | None:

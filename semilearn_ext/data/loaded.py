@@ -34,5 +34,7 @@ class Loaded:
     """Corrupt images that were left out, by name, with the reason: ``on_bad_image: skip``."""
     test_store: ImageStore | None = None
     """The same images as they are seen at test (``test_view``); None: as in ``store``."""
+    digest: str = ""
+    """SHA-256 of the images, where it is known without reading ``store``."""
     folder: Path | None = None
     """The dataset's own folder, where its published label splits are; None: it has none."""

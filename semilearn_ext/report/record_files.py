@@ -34,7 +34,7 @@ _SHARED = ("format", "dataset", "labels_per_class", "base", "plugins", "variant"
 _IDENTITY = ("config_hash", "version", "scale")
 _RUN = ("target_domain", "seed")
 _OF_RUN = (*_RUN, "iterations", "seconds")
-_CHECKSUMS = ("labelled_sha256", "details_sha256")
+_CHECKSUMS = ("images_sha256", "labelled_sha256", "details_sha256")
 _TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
 _NOT_RECORDED = {"platform"}
 """What a run knows of its machine that does not matter for a result."""

@@ -14,13 +14,13 @@ from semilearn_ext.report.methods import MethodId, domains_of
 from semilearn_ext.report.record_files import EXPERIMENT_FILE, Source, read_experiment
 from semilearn_ext.runs.folder import MARKERS, RunFolder, RunName, find_folders
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
-from semilearn_ext.settings.domains import FOLDER
+from semilearn_ext.settings.content import FOLDER
 
 RUN = ["dataset", "labels", "method", "target", "seed"]
 """What identifies a run within one experiment."""
 IDENTITY = ["config_hash", "version", "scale"]
 """What runs must have in common to be averaged."""
-COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "path", "source"]
+COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "images", "path", "source"]
 
 
 class Records(NamedTuple):
@@ -29,7 +29,8 @@ class Records(NamedTuple):
     runs: pd.DataFrame
     """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`, accuracies are shares (those
     of averaged weights NaN where a run has none), and ``metrics`` is the mapping of everything that the last evaluation
-    measured. The rest of a run is read from its ``source``; ``path`` names it in messages."""
+    measured; ``images`` is the SHA-256 of the dataset's images, or None. The rest of a run is read from its ``source``;
+    ``path`` names it in messages."""
     unfinished: pd.DataFrame
     """One row per run without a result: ``dataset``, ``target`` and ``path``."""
     warnings: list[str]
@@ -39,7 +40,7 @@ def read_records(roots: Sequence[Path]) -> Records:
     """Every run at or below ``roots`` once; none of several results of a run that differ."""
     runs, unfinished, warnings = read_all(roots)
     runs, duplicates = _without_duplicates(runs)
-    return Records(runs, unfinished, warnings + duplicates)
+    return Records(runs, unfinished, [*warnings, *duplicates, *_different_images(runs)])
 
 
 def read_all(roots: Sequence[Path]) -> Records:
@@ -93,6 +94,7 @@ def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any
         "metrics": {name: value for name, value in result["metrics"].items() if math.isfinite(value)},
         "seconds": float(result["seconds"]),
         **{name: result[name] for name in IDENTITY},
+        "images": result.get("images_sha256"),
         "path": source.path,
         "source": source,
     }
@@ -103,8 +105,8 @@ def _check_fields(result: Mapping[str, Any], where: str) -> None:
     missing = [name for name in _FIELDS if name not in result]
     if missing:
         raise UserError(f"{where}: not the result of a run: no {', '.join(missing)}")
-    for name, (is_valid, expected) in _FIELDS.items():
-        if not is_valid(result[name]):
+    for name, (is_valid, expected) in {**_FIELDS, **_OPTIONAL}.items():
+        if not is_valid(result.get(name)):
             raise UserError(f"{where}: damaged: {name} is {result[name]!r}, expected {expected}")
 
 
@@ -140,14 +142,31 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+_OPTIONAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "images_sha256": (lambda value: value is None or _is_name(value), "a digest or null"),
+}
+
+
 def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> str:
-    """``name``; a user's own data are told apart by the folder they are in. ``known`` holds those names by ``key``."""
+    """``name``; a user's own data are told apart by their own name. ``known`` holds those names by ``key``."""
     if name != FOLDER:
         return name
     if key not in known:
         config = folder.read_config() if folder.config_file.exists() else {}
-        known[key] = f"{FOLDER} {Path(str(config['data_dir'])).name}" if "data_dir" in config else FOLDER
+        named = [str(config[setting]) for setting in ("dataset_name", "data_dir") if config.get(setting)]
+        known[key] = f"{FOLDER} {Path(named[0]).name}" if named else FOLDER
     return known[key]
+
+
+def _different_images(runs: pd.DataFrame) -> list[str]:
+    """One line per dataset whose runs were trained on images of different content."""
+    warnings = []
+    for dataset, same in runs.groupby("dataset", sort=False):
+        counts = same["images"].value_counts()
+        if len(counts) > 1:
+            listed = ", ".join(f"{str(digest)[:12]} ({count} runs)" for digest, count in counts.items())
+            warnings.append(f"{dataset}: the images are not the same in all runs: SHA-256 {listed}")
+    return warnings
 
 
 def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -1,6 +1,7 @@
 """The name of every file in a run's folder. Use them through :class:`semilearn_ext.runs.folder.RunFolder`."""
 
 CONFIG_FILE = "config.yaml"
+IDENTITY_FILE = "identity.json"
 ENVIRONMENT_FILE = "environment.json"
 SPLIT_FILE = "split.json"
 METRICS_FILE = "metrics.jsonl"

@@ -1,6 +1,7 @@
 """A run on disk: ``<save_dir>/<dataset>/<labels>lpc/<method>/<target>/seed<k>/``.
 
 config.yaml         the resolved settings
+identity.json       digests of the images and files that these settings name
 environment.json    versions, device, precision, git revision
 extensions/         copies of the files that were passed with --extend
 split.json          which images are labelled, unlabelled and held out
@@ -20,7 +21,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from semilearn_ext.runs.file_names import (
     DETAILS_FILE,
     ENVIRONMENT_FILE,
     EXTENSIONS_FOLDER,
+    IDENTITY_FILE,
     JOB_FILE,
     LOCK_FILE,
     LOG_FILE,
@@ -45,13 +47,16 @@ from semilearn_ext.runs.file_names import (
     TENSORBOARD_FOLDER,
 )
 from semilearn_ext.runs.result import FORMAT
-from semilearn_ext.settings import Settings, config_hash, dump
+from semilearn_ext.settings import Settings, dump
+from semilearn_ext.settings.content import dataset_name, split_path
+from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity
 from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
 """Files that may exist before the run has written anything, and that stay when it starts over."""
 WRITTEN_BEFORE_TRAINING = {
-    *(CONFIG_FILE, ENVIRONMENT_FILE, SPLIT_FILE, METRICS_FILE, LOG_FILE, EXTENSIONS_FOLDER, TENSORBOARD_FOLDER)
+    *(CONFIG_FILE, IDENTITY_FILE, ENVIRONMENT_FILE, SPLIT_FILE, METRICS_FILE, LOG_FILE),
+    *(EXTENSIONS_FOLDER, TENSORBOARD_FOLDER),
 }
 """What a run may leave behind that failed before its first step; a run that has got further has other files too."""
 LARGEST_RECORD = 256 * documents.MEGABYTE
@@ -101,6 +106,10 @@ class RunFolder:
     @property
     def config_file(self) -> Path:
         return self.path / CONFIG_FILE
+
+    @property
+    def identity_file(self) -> Path:
+        return self.path / IDENTITY_FILE
 
     @property
     def environment_file(self) -> Path:
@@ -156,14 +165,26 @@ class RunFolder:
 
     def check_content(self, settings: Settings) -> None:
         """Refuse a folder that contains anything but this experiment."""
+        if self._is_unused():
+            return
         reason = self._conflict(settings) if self._content() else ""
-        if reason and not self._is_unused():
+        if reason:
             raise UserError(f"{self.path}: {reason}; choose another --save_dir, or replace it with --overwrite")
+        if settings.split_file and (file := split_path(settings)).is_file():
+            self._check_data({"split_sha256": hashlib.sha256(documents.read_bytes(file, LARGEST_RECORD)).hexdigest()})
 
-    def claim(self, settings: Settings) -> None:
-        """Prepare the folder for this run: keep what belongs to the same experiment, or empty it with ``overwrite``."""
+    def claim(self, settings: Settings, images: str = "", split: str = "") -> None:
+        """Prepare the folder for this run: keep what belongs to the same experiment, or empty it with ``overwrite``.
+
+        Args:
+            images, split: SHA-256 of the images and of the split file that the run uses, where they are known.
+        """
         self.check(settings)
-        if settings.overwrite or (self._content() and self._is_unused() and self._conflict(settings)):
+        data = {"images_sha256": images or None, "split_sha256": split or None}
+        unused = self._is_unused()
+        if not settings.overwrite and not unused:
+            self._check_data(data)
+        if settings.overwrite or (unused and self._conflict(settings)):
             for path in self._content():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         files.remove_leftovers(self.path)
@@ -171,9 +192,22 @@ class RunFolder:
         if copies.is_symlink():
             copies.unlink()
         for number, original in enumerate(settings.extend):
-            content = documents.read_text(Path(original).expanduser())
-            files.write_text(copies / f"extension_{number:02d}.py", content)
+            text = documents.read_text(Path(original).expanduser())
+            files.write_text(copies / f"extension_{number:02d}.py", text)
+        about = {"dataset_name": dataset_name(settings), **data, "content": content(settings)}
+        files.write_json(self.identity_file, about)
         files.write_text(self.config_file, dump(settings))
+
+    def _check_data(self, data: Mapping[str, str | None]) -> None:
+        """Refuse to resume a run that began with other images or another split file of the same name."""
+        recorded = self._read_identity()
+        for name, what in (("images_sha256", "images of another content"), ("split_sha256", "another split file")):
+            before, now = str(recorded.get(name) or ""), data.get(name)
+            if before and now and before != now:
+                raise UserError(
+                    f"{self.path}: the run began with {what} (SHA-256 {before[:12]}, now {now[:12]}); "
+                    f"choose another --save_dir, or replace it with --overwrite"
+                )
 
     def _content(self) -> list[Path]:
         """All files of the run, without those of sweeps, locks and interrupted writes."""
@@ -183,10 +217,10 @@ class RunFolder:
 
     def _is_unused(self) -> bool:
         """Whether the run ended before its first checkpoint and evaluation: nothing is lost if another begins here."""
-        content = {path.name for path in self._content()}
-        if CONFIG_FILE not in content or not content <= WRITTEN_BEFORE_TRAINING:
+        names = {path.name for path in self._content()}
+        if CONFIG_FILE not in names or not names <= WRITTEN_BEFORE_TRAINING:
             return False
-        return METRICS_FILE not in content or os.lstat(self.metrics_file).st_size == 0
+        return METRICS_FILE not in names or os.lstat(self.metrics_file).st_size == 0
 
     def _conflict(self, settings: Settings) -> str:
         """Why the content does not belong to the same experiment, or an empty string."""
@@ -196,13 +230,21 @@ class RunFolder:
             raw = read_record(self.config_file)
             # The extensions are loaded already; what counts is their content when the run began.
             loaded = resolve({**raw, "extend": Raw(list(settings.extend), settings.origins.get("extend", ""))})
-            existing = config_hash(replace(loaded, extend=self._extension_copies()))
+            recorded = self._read_identity().get("content", {})
+            existing = identity(replace(loaded, extend=self._extension_copies()), recorded)
         except UserError as error:
             return f"the folder contains a config that cannot be read ({error})"
-        wanted = config_hash(settings)
-        if existing == wanted:
+        wanted = identity(settings)
+        if hash_of(existing) == hash_of(wanted):
             return ""
-        return f"the folder contains a run with another config (hash {existing}, this one has {wanted})"
+        return (
+            f"the folder contains a run with another config (hash {hash_of(existing)}, this one has "
+            f"{hash_of(wanted)}); they differ in {differences(existing, wanted)}"
+        )
+
+    def _read_identity(self) -> dict[str, Any]:
+        """What ``claim`` recorded; nothing for a folder that has no run yet."""
+        return _read_json(self.identity_file) if self.identity_file.exists() else {}
 
     def _extension_copies(self) -> tuple[str, ...]:
         return tuple(str(path) for path in sorted((self.path / EXTENSIONS_FOLDER).glob("*")))

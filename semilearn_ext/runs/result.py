@@ -8,6 +8,7 @@ from typing import Any
 from semilearn_ext import __version__
 from semilearn_ext.registry import method_title
 from semilearn_ext.settings import Settings, config_hash
+from semilearn_ext.settings.content import dataset_name
 
 FORMAT = 2
 """The version of ``result.json`` that is written and read."""
@@ -39,12 +40,14 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 
-def summarise(settings: Settings, metrics: Sequence[Mapping[str, Any]], scale: str) -> dict[str, Any]:
-    """The content of ``result.json``."""
+def summarise(settings: Settings, metrics: Sequence[Mapping[str, Any]], scale: str, images: str = "") -> dict[str, Any]:
+    """The content of ``result.json``. ``images`` is the SHA-256 of the dataset's images, where it is known."""
     last = metrics[-1]
     return {
         "format": FORMAT,
         "dataset": settings.dataset,
+        "dataset_name": dataset_name(settings),
+        "images_sha256": images or None,
         "labels_per_class": settings.labels_per_class,
         "base": settings.base,
         "plugins": list(settings.plugins),

@@ -13,7 +13,9 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, find_runs, run_path
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.settings import Settings, config_hash
+from semilearn_ext.settings.content import remembered
 from semilearn_ext.settings.domains import targets_of
+from semilearn_ext.settings.fingerprint import differences, identity
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
 
 
@@ -32,6 +34,7 @@ class Grid:
     """Combinations of further settings, each with a ``variant`` of its own."""
 
 
+@remembered()
 def experiments(grid: Grid) -> dict[Path, Settings]:
     """Every run once, by folder: more labels first, and the first seed of all methods before the second."""
     runs: dict[Path, Settings] = {}
@@ -39,7 +42,10 @@ def experiments(grid: Grid) -> dict[Path, Settings]:
         path = run_path(settings)
         known = runs.setdefault(path, settings)
         if known is not settings and config_hash(known) != config_hash(settings):
-            raise UserError(f"{path}: two different experiments share this folder; set 'variant' in one of the configs")
+            raise UserError(
+                f"{path}: two different experiments share this folder; they differ in "
+                f"{differences(identity(known), identity(settings))}; set 'variant' in one of the configs"
+            )
     return runs
 
 
@@ -69,6 +75,7 @@ def _for_each_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
         yield resolve({**raw, "target_domain": Raw(target, origin)})
 
 
+@remembered()
 def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
     """The state of every run. A folder with another experiment, or with a damaged result, is an error."""
     jobs = []

@@ -13,9 +13,6 @@ from semilearn_ext.registry import DATASETS
 from semilearn_ext.settings.schema import Settings
 from semilearn_ext.specs import DatasetSpec
 
-FOLDER = "folder"
-"""The dataset of one's own images: which one it is depends on ``data_dir``."""
-
 
 def dataset_of(settings: Settings) -> DatasetSpec:
     return DATASETS.get(settings.dataset, settings.where("dataset"))

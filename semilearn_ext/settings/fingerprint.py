@@ -1,23 +1,34 @@
-"""The hash of a run's scientific settings.
+"""What makes two runs the same experiment, and the hash of it.
 
-Runs of one experiment share it: seed and target are left out, since an experiment is averaged over them, and so are
-paths, devices, workers and records. Files named by ``pretrain_path``, ``adain_dir`` and ``extend`` count by their
-content, a split file and a folder of one's own images by their names, not by their location.
+Runs of one experiment share the hash: seed and target are left out, since an experiment is averaged over them, and so
+are paths, devices, workers and records. Files named by ``pretrain_path``, ``adain_dir`` and ``extend`` count by their
+content, a folder of one's own images by its name and its content, and a split file by its name, all of them not by
+their location. The images of a benchmark are identified by its name; their digest is recorded beside the hash.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from semilearn_ext import registry
-from semilearn_ext.errors import UserError
+from semilearn_ext.settings.content import FOLDER, dataset_name, file_hash, folder_digest
 from semilearn_ext.settings.extensions import extension_hash
 from semilearn_ext.settings.schema import KEYS, Settings
 from semilearn_ext.settings.style_files import style_files
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+_BY_CONTENT = {
+    "weights": "the file that pretrain_path names",
+    "style": "the files in adain_dir",
+    "extend": "the files that extend names",
+    "images": "the images in data_dir",
+}
+_SHOWN = 4
 
 
 def scientific(settings: Settings) -> dict[str, Any]:
@@ -27,26 +38,50 @@ def scientific(settings: Settings) -> dict[str, Any]:
     return {**covered, "source_domains": sorted(settings.source_domains)}
 
 
-def config_hash(settings: Settings) -> str:
-    """Twelve hexadecimal digits."""
-    covered = scientific(settings)
+def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+    """The files and images that the settings name, by content. What is in ``recorded`` is not read again."""
+    made: dict[str, Callable[[], Any]] = {}
     if settings.pretrained:
         given, own = settings.pretrain_path, registry.NETS.get(settings.net, settings.where("net")).weights
-        covered["weights"] = file_hash(given, "pretrain_path") if given else own
+        made["weights"] = lambda: file_hash(given, "pretrain_path") if given else own
     if settings.base == "stylematch":
-        covered["style"] = [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
-    if settings.dataset == "folder":
-        covered["folder"] = Path(settings.data_dir).expanduser().resolve().name
+        made["style"] = lambda: [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
+    if settings.dataset == FOLDER:
+        made["images"] = lambda: folder_digest(Path(settings.data_dir), Path(settings.cache_dir))
     if settings.extend:
-        covered["extend"] = sorted(extension_hash(path) for path in settings.extend)
+        made["extend"] = lambda: sorted(extension_hash(path) for path in settings.extend)
+    return {name: recorded[name] if name in recorded else make() for name, make in made.items()}
+
+
+def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+    """Everything that the config hash covers."""
+    names = {}
+    if settings.dataset == FOLDER:
+        names["dataset_name"] = dataset_name(settings)
     if settings.split_file:
-        covered["split_file"] = Path(settings.split_file).name
-    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()[:12]
+        names["split_file"] = Path(settings.split_file).name
+    return {**scientific(settings), **names, **content(settings, recorded)}
 
 
-@functools.cache
-def file_hash(path: str, name: str) -> str:
-    try:
-        return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise UserError(f"{name}: {path}: {error.strerror}") from None
+def config_hash(settings: Settings) -> str:
+    """Twelve hexadecimal digits."""
+    return hash_of(identity(settings))
+
+
+def hash_of(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """``"lr (0.03 and 0.1), the images in data_dir"``: what distinguishes two identities, by name."""
+    names = [name for name in dict.fromkeys((*one, *other)) if one.get(name) != other.get(name)]
+    texts = [_BY_CONTENT.get(name) or f"{name} ({_shown(one, name)} and {_shown(other, name)})" for name in names]
+    more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return ", ".join([*texts[:_SHOWN], *more])
+
+
+def _shown(identity: Mapping[str, Any], name: str) -> str:
+    value = identity.get(name)
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return "not set" if value is None or value == "" else str(value)

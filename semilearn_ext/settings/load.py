@@ -20,6 +20,7 @@ import yaml
 
 from semilearn_ext import documents, registry
 from semilearn_ext.errors import UserError, did_you_mean, shown
+from semilearn_ext.names import check_name
 from semilearn_ext.settings.config_files import config_dir, find_config
 from semilearn_ext.settings.convert import check_choice, check_range, convert
 from semilearn_ext.settings.extensions import load_extension
@@ -157,6 +158,11 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
     own["step"] = _step(method.base, own.get("step"), raw)
     if own.get("use_cat") is False:
         _check_use_cat(method, raw["use_cat"].where("use_cat"))
+    if own.get("dataset_name"):
+        where = raw["dataset_name"].where("dataset_name")
+        check_name(own["dataset_name"], where)
+        if own.get("dataset") != "folder":
+            raise UserError(f"{where}: names your own images; it needs dataset: folder")
     origins = MappingProxyType({name: entry.origin for name, entry in raw.items()})
     return Settings(**own, base=method.base, plugins=method.plugins, options=MappingProxyType(chosen), origins=origins)
 

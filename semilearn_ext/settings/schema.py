@@ -95,13 +95,19 @@ class Settings:
 
     dataset: str = key("digits_mini", "data", "the dataset (all of them: ssdg list)", check=check_name)
     data_dir: str = key("data", "data", "folder that holds the datasets", scientific=False)
+    dataset_name: str = key(
+        "",
+        "data",
+        "name of your own images (dataset: folder), for records and tables; empty: that of their folder",
+        scientific=False,
+    )
     cache_dir: str = key(
         "~/.cache/semilearn_ext", "data", "folder for decoded images and generated data", scientific=False
     )
     cache: str = key(
         "memmap",
         "data",
-        "keep decoded images in one memory-mapped file, or decode every image each time",
+        "keep decoded images in one file with checksums, or decode every image each time",
         scientific=False,
         choices=("memmap", "none"),
     )

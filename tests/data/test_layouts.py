@@ -295,7 +295,12 @@ def test_a_wrong_split_file_is_refused(
 
 
 def test_two_folders_of_ones_own_are_two_experiments(tmp_path: Path) -> None:
-    first, second = (config_hash(settings_from(dataset="folder", data_dir=tmp_path / name)) for name in ("a", "b"))
+    for name in ("a", "b"):
+        grow(tmp_path / name, ["day/cat", "night/cat"], 1)
+    first, second = (
+        config_hash(settings_from(dataset="folder", data_dir=tmp_path / name, cache_dir=tmp_path))
+        for name in ("a", "b")
+    )
     assert first != second
 
 

@@ -45,7 +45,7 @@ def test_another_experiment_is_refused_and_nothing_is_lost(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
     folder.append_metrics({"iteration": 1})
-    with pytest.raises(UserError, match=f"another config .*{config_hash(tiny())}.*--overwrite"):
+    with pytest.raises(UserError, match=rf"another config .*{config_hash(tiny())}.*lr \(0.05 and 0.5\).*--overwrite"):
         folder.claim(tiny(lr=0.5))
     assert folder.read_metrics() == [{"iteration": 1}]
 
@@ -90,7 +90,7 @@ def test_files_of_sweeps_and_locks_do_not_count_and_stay(tiny: Tiny) -> None:
     (folder.path / "tensorboard").mkdir()
     folder.claim(tiny(lr=0.5, overwrite=True))
     left = {path.name for path in folder.path.iterdir()}
-    assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml"}
+    assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml", "identity.json"}
 
 
 def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> None:
@@ -144,7 +144,8 @@ def test_averaged_weights_are_further_protocols() -> None:
 def test_the_fields_of_a_result(tiny: Tiny) -> None:
     result = summarise(tiny(seed=3, algorithm="fixmatch_upcsc"), records((0.5, 0.4)), "reduced")
     assert list(result) == [
-        *("format", "dataset", "labels_per_class", "base", "plugins", "variant", "step", "title", "options"),
+        *("format", "dataset", "dataset_name", "images_sha256", "labels_per_class", "base", "plugins", "variant"),
+        *("step", "title", "options"),
         *("target_domain", "seed", "iterations", "top1", "metrics", "seconds", "config_hash", "version", "scale"),
     ]
     assert (result["format"], result["seed"], result["iterations"], result["scale"]) == (2, 3, 1, "reduced")
@@ -221,7 +222,9 @@ def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) 
     folder.claim(tiny(extend=str(extension)))
     folder.append_metrics({"iteration": 1})
     extension.write_text(extension.read_text() + "# edited\n")
-    with pytest.raises(UserError, match="contains a run with another config"):
+    with pytest.raises(
+        UserError, match=r"contains a run with another config .*; they differ in the files that extend names; "
+    ):
         folder.claim(tiny(extend=str(extension)))
 
 

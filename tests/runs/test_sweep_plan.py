@@ -66,7 +66,10 @@ def test_several_configs_and_flags_for_all_of_them(tmp_path: Path) -> None:
 def test_two_experiments_for_one_folder_are_refused(tmp_path: Path) -> None:
     same = tmp_path / "low.yaml"
     same.write_text(f"base: {CONFIG}\np_cutoff: 0.5\n")
-    with pytest.raises(UserError, match=r"two different experiments share this folder; set 'variant'"):
+    with pytest.raises(
+        UserError,
+        match=r"two different experiments share this folder; they differ in p_cutoff \(0.95 and 0.5\); set 'variant'",
+    ):
         experiments(grid(tmp_path, configs=[CONFIG, same], targets=["pen"]))
 
 
@@ -105,6 +108,7 @@ def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> No
     for path in (done, stopped):
         RunFolder(path).claim(runs[path])
     RunFolder(done).write_result({"format": FORMAT, "seconds": 1})
+    RunFolder(stopped).append_metrics({"iteration": 1})
     assert [job.status.state for job in read_jobs(runs)] == [State.DONE, State.STOPPED, State.PENDING, State.PENDING]
     assert sweep.count(read_jobs(runs)) == "4 runs: 1 done, 1 stopped, 2 pending"
     assert {job.folder for job in find(tmp_path)} == {done, stopped}

@@ -1,0 +1,180 @@
+"""Decoded images in one file of uint8 rows (3, size, size), with a description beside it that says what they are.
+
+The description, ``<name>.json``, holds the digest of the images that were decoded, their number and size, and a
+CRC-32 of every row; it has a checksum of its own. Nothing is trusted by its name: a file that does not match its
+description is not opened, and a row is verified when it is first read. A row that is damaged, also while a run is
+reading it, is decoded again from its image.
+
+The file is read and not memory-mapped: a process that touches a mapped page of a file that was truncated in the
+meantime is killed (SIGBUS).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from semilearn_ext import files
+from semilearn_ext.errors import UserError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Description:
+    """The content of a pixel file. Rows are in the order of the images' names; an image that is not square has two."""
+
+    digest: str
+    size: int
+    images: int
+    not_square: list[int] = field(default_factory=list)
+    """Numbers of the images that have a second row."""
+    bad: dict[str, str] = field(default_factory=dict)
+    """Corrupt images by number, with the reason; their row is black."""
+    checksums: list[int] = field(default_factory=list)
+    """CRC-32 of every row."""
+    format: int = FORMAT
+
+    @property
+    def row_bytes(self) -> int:
+        return 3 * self.size * self.size
+
+    def first_rows(self) -> np.ndarray:
+        """(images,) the number of every image's first row."""
+        second = np.zeros(self.images, dtype=np.int64)
+        second[self.not_square] = 1
+        return np.arange(self.images) + second.cumsum() - second
+
+    def write(self, path: Path) -> None:
+        about = asdict(self)
+        files.write_text(path, json.dumps({"about": about, "sha256": _sha256(about)}) + "\n")
+
+
+def description_file(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def read_description(path: Path, digest: str, size: int, images: int) -> Description | str:
+    """The description of the pixel file ``path``, or why the file does not hold these images. "": it is not there."""
+    about_file = description_file(path)
+    if not path.exists():
+        return ""
+    if not about_file.is_file():
+        return "it has no description"
+    try:
+        content = json.loads(about_file.read_text())
+        if content["sha256"] != _sha256(content["about"]):
+            return "its description is damaged"
+        about = Description(**content["about"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "its description is damaged"
+    if (about.format, about.digest, about.size, about.images) != (FORMAT, digest, size, images):
+        return "it is the cache of other images"
+    if not path.is_file() or path.stat().st_size != len(about.checksums) * about.row_bytes:
+        return "it does not have the size that its description says"
+    return about
+
+
+def write_pixels(
+    path: Path, about: Description, rows: Callable[[Description], Iterator[tuple[np.ndarray, int]]]
+) -> Description:
+    """Write the rows that ``rows(about)`` yields with their checksums. ``rows`` fills in the lists of ``about``."""
+
+    def write(file: IO[bytes]) -> None:
+        for row, number in rows(about):
+            about.checksums.append(number)
+            file.write(row.data)
+
+    files.write_atomically(path, write)
+    about.write(description_file(path))
+    return about
+
+
+def checksum(row: np.ndarray) -> int:
+    return zlib.crc32(row.data)
+
+
+def _sha256(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+class PixelFile:
+    """Verified rows of a pixel file.
+
+    Args:
+        decode: ``decode(row)`` makes the row again from its image.
+    """
+
+    def __init__(self, path: Path, about: Description, decode: Callable[[int], np.ndarray]) -> None:
+        self.path, self.size, self.row_bytes, self.decode = path, about.size, about.row_bytes, decode
+        self.checksums = np.asarray(about.checksums, dtype=np.uint32)
+        self.verified = np.zeros(len(self.checksums), dtype=bool)
+        self.reported = False
+        self._file: IO[bytes] | None = path.open("rb", buffering=0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A loader process that is spawned opens the file itself."""
+        return {**vars(self), "_file": None}
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.checksums), 3, self.size, self.size
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """(N, 3, size, size) the rows with these numbers."""
+        pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)
+        for row, into in zip(rows.tolist(), pixels, strict=True):
+            if not self._read(row, into):
+                into[:] = self._repair(row)
+        return pixels
+
+    def _read(self, row: int, into: np.ndarray) -> bool:
+        """Whether the row could be read, and was what it should be when it was read first."""
+        try:
+            self._file = self._file or self.path.open("rb", buffering=0)
+            count = os.preadv(self._file.fileno(), [into.data], row * self.row_bytes)
+        except OSError:
+            return False
+        if count != self.row_bytes:
+            return False
+        if not self.verified[row]:
+            self.verified[row] = checksum(into) == self.checksums[row]
+        return bool(self.verified[row])
+
+    def _repair(self, row: int) -> np.ndarray:
+        if not self.reported:
+            self.reported = True
+            print(
+                f"{self.path}: the cache is damaged; its damaged images are decoded again", file=sys.stderr, flush=True
+            )
+        self.verified[:] = False
+        pixels = self.decode(row)
+        if checksum(pixels) != self.checksums[row]:
+            raise UserError(
+                f"{self.path}: the cache is damaged and its images have changed; run the same command again"
+            )
+        with contextlib.suppress(OSError):  # a cache that cannot be written is repaired for this process only
+            self._write(row, pixels)
+        return pixels
+
+    def _write(self, row: int, pixels: np.ndarray) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            status = os.fstat(descriptor)
+            # The name may belong to another file by now. A truncated file stays as it is, to be built again by the next
+            # run: the zeros in front of a row behind its end would be read by processes that have verified them before.
+            same = self._file is not None and os.path.samestat(status, os.fstat(self._file.fileno()))
+            if same and status.st_size >= (row + 1) * self.row_bytes:
+                os.pwrite(descriptor, pixels.data, row * self.row_bytes)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,126 @@
+"""What makes an experiment: settings, the content of named files and of one's own images; never where they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.sweep import Grid, experiments
+from semilearn_ext.settings import Settings, config_hash, load_settings, settings_from
+from semilearn_ext.settings import content as contents
+from semilearn_ext.settings.fingerprint import differences, identity
+from tests.image_trees import grow, picture
+
+PINNED = {
+    "fixmatch_upcsc_digits_mini.yaml": "320129b281a7",
+    "fixmatch_pacs.yaml": "0a5c1dd84b96",
+    "fixmatch_upcsc_pacs.yaml": "b0bf28d75ffd",
+}
+
+
+@pytest.mark.parametrize("config", PINNED)
+def test_the_hash_of_a_benchmark_is_what_it_was_and_does_not_know_where_the_data_are(
+    config: str, tmp_path: Path
+) -> None:
+    """Runs of earlier sweeps must be found again. A new scientific setting has to be a decision."""
+    (tmp_path / "elsewhere" / "pacs").mkdir(parents=True)
+    for values in ({}, {"data_dir": str(tmp_path / "elsewhere"), "cache_dir": str(tmp_path), "seed": 7}):
+        assert config_hash(load_settings(Path(config), values)) == PINNED[config]
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 2, "png")
+    return tmp_path / "pets"
+
+
+def own(root: Path, **values: Any) -> Settings:
+    values = {"dataset": "folder", "data_dir": str(root), "cache_dir": str(root.parent / "cache"), **values}
+    return settings_from(batch_size=1, **values)
+
+
+def test_own_images_count_by_content_whatever_their_times_and_sizes(pets: Path) -> None:
+    before = config_hash(own(pets))
+    image = pets / "day" / "cat" / "pic_000.png"
+    status, content = image.stat(), image.read_bytes()
+    image.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (image.stat().st_size, image.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    assert config_hash(own(pets)) != before
+    image.write_bytes(content)
+    assert config_hash(own(pets)) == before
+
+
+def test_own_images_count_by_their_names_and_number(pets: Path) -> None:
+    hashes = [config_hash(own(pets))]
+    (pets / "day" / "cat" / "pic_000.png").rename(pets / "day" / "cat" / "other.png")
+    hashes.append(config_hash(own(pets)))
+    picture(pets / "night" / "dog" / "new.png", seed=5)
+    hashes.append(config_hash(own(pets)))
+    assert len(set(hashes)) == 3
+
+
+def test_own_images_do_not_count_by_their_location(pets: Path, tmp_path: Path) -> None:
+    shutil.copytree(pets, tmp_path / "moved" / "pets")
+    assert config_hash(own(pets)) == config_hash(own(tmp_path / "moved" / "pets"))
+    assert config_hash(own(pets)) != config_hash(own(pets, dataset_name="animals"))
+    assert config_hash(own(pets, dataset_name="pets")) == config_hash(own(pets))
+
+
+def test_a_damaged_or_foreign_index_is_not_believed(pets: Path, tmp_path: Path) -> None:
+    before = config_hash(own(pets))
+    (index,) = (tmp_path / "cache" / "images").glob("index-*.json")
+    content = index.read_text()
+    other = content.replace(content[13:15], "00", 1) if content[13:15] != "00" else content.replace("00", "11", 1)
+    for wrong in (other, "", "[]", '{"digest": 1}', "[" * 100_000):
+        index.write_text(wrong)
+        assert config_hash(own(pets)) == before, wrong[:40]
+    shutil.copytree(pets, tmp_path / "more")
+    picture(tmp_path / "more" / "night" / "dog" / "new.png")
+    different = config_hash(own(tmp_path / "more"))
+    (second,) = set((tmp_path / "cache" / "images").glob("index-*.json")) - {index}
+    shutil.copy(index, second)
+    assert config_hash(own(tmp_path / "more")) == different
+
+
+def test_a_sweep_reads_own_images_once(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    digest = contents.images_digest
+    monkeypatch.setattr(contents, "images_digest", lambda root, *rest: asked.append(root) or digest(root, *rest))
+    overrides = {"dataset": "folder", "data_dir": str(pets), "cache_dir": str(pets.parent / "cache"), "batch_size": 1}
+    both = Grid(overrides=overrides, seeds=range(50), algorithms=["fixmatch", "freematch"])
+    assert len(experiments(both)) == 200
+    twice = Grid(overrides={**overrides, "seed": 1}, algorithms=["fixmatch", "fixmatch"])
+    assert len(experiments(twice)) == 2
+    assert asked == [pets]
+
+
+def test_a_name_is_for_own_images_only() -> None:
+    with pytest.raises(UserError, match="dataset_name: names your own images; it needs dataset: folder"):
+        settings_from(dataset="pacs", dataset_name="mine")
+    with pytest.raises(UserError, match=r"dataset_name: .*names consist of letters"):
+        settings_from(dataset="folder", dataset_name="../mine")
+
+
+def test_what_differs_is_named(tmp_path: Path, pets: Path) -> None:
+    assert differences(identity(settings_from()), identity(settings_from(lr=0.5, p_cutoff=0.5))) == (
+        "lr (0.003 and 0.5), p_cutoff (0.95 and 0.5)"
+    )
+    one = identity(own(pets))
+    picture(pets / "night" / "dog" / "new.png")
+    assert differences(one, identity(own(pets))) == "the images in data_dir"
+    many = {"lr": 1.0, "epoch": 2, "net": "resnet18", "img_size": 8, "flip": False, "momentum": 0.5}
+    assert differences(identity(settings_from()), identity(settings_from(**many))).endswith(", 2 more")
+
+
+def test_weights_that_change_within_a_process_are_read_again(tmp_path: Path) -> None:
+    def hash_with(content: bytes) -> str:
+        (tmp_path / "weights.pth").write_bytes(content)
+        return config_hash(settings_from(pretrained=True, pretrain_path=str(tmp_path / "weights.pth")))
+
+    assert hash_with(b"one") != hash_with(b"two")
