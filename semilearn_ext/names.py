@@ -1,4 +1,4 @@
-"""Names that become folders and files: one check of them all."""
+"""Names that become folders and files: one check of them all; and names that options may not have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ import re
 from semilearn_ext.errors import UserError, shown
 
 LONGEST = 100
+USB_ARGUMENTS = {
+    *("amp", "context", "crop_ratio", "dist_backend", "dist_url", "distributed", "gpu", "imb_algorithm"),
+    *("include_lb_to_ulb", "layer_decay", "lb_imb_ratio", "load_path", "max_length", "max_length_seconds"),
+    *("multiprocessing_distributed", "net_from_name", "num_classes", "num_domains", "num_labels", "rank"),
+    *("resume", "sample_rate", "save_name", "train_sampler", "ulb_imb_ratio", "ulb_num_labels", "use_pretrain"),
+    "world_size",
+}
+"""What USB's algorithms are configured with besides our settings: an option of such a name would get USB's value."""
+COMMAND_WORDS = {
+    *("algorithms", "array_parallelism", "base", "c", "cpus_per_task", "gpus", "gpus_per_node", "h", "help"),
+    *("jobs", "jobs_per_gpu", "labels", "launcher", "methods", "options", "origins", "partition", "plugins"),
+    *("sbatch", "seeds", "targets", "time", "trust", "with_base"),
+}
+"""Flags of ``ssdg train`` and ``ssdg sweep`` and keys of config files that are not settings."""
 _RULE = "names consist of letters, digits, '_', '-' and '.'"
 
 

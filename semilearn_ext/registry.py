@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from semilearn_ext import algorithms, data, nets, plugins
-from semilearn_ext.errors import UserError, did_you_mean
-from semilearn_ext.names import check_name
+from semilearn_ext.errors import UserError, did_you_mean, shown
+from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_name
 from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
 
@@ -96,9 +96,20 @@ def _check_options(
 
     Algorithms may use the same option names: a run has only one of them.
     """
-    for name in options:
+    for name, option in options.items():
+        where = f"{origin}: option {name!r} of {owner}"
         if name in KEYS:
-            raise UserError(f"{origin}: option {name!r} of {owner} is already a general setting; rename the option")
+            raise UserError(f"{where} is already a general setting; rename the option")
+        if name in USB_ARGUMENTS:
+            raise UserError(f"{where} is already an argument of USB; rename the option")
+        if name in COMMAND_WORDS:
+            raise UserError(f"{where} is already a flag of ssdg or a key of config files; rename the option")
+        if not name.isidentifier():
+            raise UserError(f"{where}: names of options consist of letters, digits and '_'; rename the option")
+        if not isinstance(option, Option) or option.type not in (bool, int, float, str):
+            raise UserError(
+                f"{where}: expected an Option whose default is a number, a word, true or false, got {shown(option)}"
+            )
     for other, theirs in others:
         for name in options.keys() & theirs.keys():
             if options[name] is not theirs[name]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 from semilearn_ext.nets.heads import ClassifierHead
 
 
@@ -123,6 +123,25 @@ class Plugin(nn.Module):
         device = next(chain(self.parameters(), self.buffers()), torch.empty(0)).device
         for name, value in state.items():
             setattr(self, name, value.to(device) if isinstance(value, Tensor) else value)
+
+
+def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str, tuple[float, Tensor]]:
+    """What the plug-in ``owner`` returned, or a UserError. A term may not hide another one in the log."""
+    if not isinstance(losses, dict):
+        raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
+    for term, pair in losses.items():
+        if not _is_weighted_tensor(pair) or pair[1].ndim:
+            found = f"a tensor of shape {tuple(pair[1].shape)}" if _is_weighted_tensor(pair) else shown(pair)
+            raise UserError(f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {found}")
+        if f"train/{term}" in logged:
+            raise UserError(
+                f"plug-in {owner!r}: loss {term!r} has the name of another logged loss; choose another name"
+            )
+    return losses
+
+
+def _is_weighted_tensor(pair: Any) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor)
 
 
 _NOT_STATE = {*vars(nn.Module()), "options", "model", "logs", "wants"}

@@ -22,7 +22,7 @@ from semilearn_ext.data.packed import send
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
 from semilearn_ext.nets.heads import ClassifierHead
-from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants
+from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants, check_losses
 from semilearn_ext.plugins.recorder import StepRecorder
 from semilearn_ext.semilearn_api import AlgorithmBase, Hook
 from semilearn_ext.settings.load import option_value
@@ -139,11 +139,11 @@ class PluginMixin(AlgorithmBase):
 
     def add_plugin_losses(self) -> None:
         """Add the plug-ins' weighted losses to ``out_dict["loss"]``, and log every term with its effective weight."""
-        for plugin in self.plugins.values():
+        for name, plugin in self.plugins.items():
             if plugin.wants is None:
                 continue
             with torch.autocast(next(self.model.parameters()).device.type, enabled=False):
-                losses = plugin.losses(self.step_output(plugin.wants))
+                losses = check_losses(name, plugin.losses(self.step_output(plugin.wants)), self.log_dict)
             for term, (weight, loss) in losses.items():
                 self._add_loss(term, self.plugin_weight * weight, loss)
             self.log_dict.update({f"train/{name}": value for name, value in plugin.logs.items()})

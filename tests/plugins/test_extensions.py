@@ -113,3 +113,76 @@ def test_two_files_that_declare_the_same_name_are_refused(tiny: Tiny, tmp_path: 
         UserError, match=r"b.py: plug-in 'mine' is already defined in .*a.py|b.py: option 'mine_weight'"
     ):
         tiny(algorithm="fixmatch_mine", extend=",".join(files))
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("None", "plug-in 'mine': losses must return a dict of .* got None"),
+        ("features.mean()", "plug-in 'mine': losses must return a dict"),
+        ('{"mine": features.mean()}', r"loss 'mine' must be a pair \(weight, scalar tensor\)"),
+        ('{"mine": (1.0, features.mean(1))}', r"loss 'mine' must be .* got a tensor of shape \(6,\)"),
+        ('{"sup_loss": (1.0, features.mean())}', "loss 'sup_loss' has the name of another logged loss"),
+    ],
+)
+def test_losses_of_another_form_are_one_line(returned: str, expected: str, tiny: Tiny, tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "mine.py", "mine"))
+    code, _, _ = path.read_text().partition("        self.mean.lerp_")
+    path.write_text(f"{code}        return {returned}\n")
+    with pytest.raises(UserError, match=expected):
+        training.run(tiny(algorithm="fixmatch_mine", extend=str(path)))
+
+
+ALL_KINDS = """
+import torch
+from semilearn.algorithms.fixmatch.fixmatch import FixMatch
+from torch import nn
+from semilearn_ext.extend import (
+    AlgorithmSpec, DatasetSpec, Item, Loaded, NetSpec, Option, Plugin, PluginSpec, register
+)
+
+@register(DatasetSpec(name="flat", title="Flat", about="one colour per class", domains=("a", "b", "c"), num_classes=2))
+def load(spec, settings):
+    items = [Item(f"{d}/{c}/{n}", c, d, f"{d}/{c}/{n}") for d in spec.domains for c in range(2) for n in range(12)]
+    colours = torch.tensor([[60 + 100 * item.label + 2 * n % 20 for _ in range(3)] for n, item in enumerate(items)])
+    return Loaded(colours.to(torch.uint8)[:, :, None, None].expand(-1, 3, 8, 8).contiguous(), items, ("dark", "light"))
+
+class Net(nn.Module):
+    num_features = 4
+    def __init__(self, num_classes):
+        super().__init__()
+        self.body, self.classifier = nn.Linear(3, 4), nn.Linear(4, num_classes)
+    def forward(self, x, only_fc=False, only_feat=False, **_):
+        if only_fc:
+            return self.classifier(x)
+        feat = self.body(x.mean((2, 3))).tanh()
+        return feat if only_feat else {"logits": self.classifier(feat), "feat": feat}
+
+@register(NetSpec(name="meannet", title="MeanNet", about="the mean colour"))
+def build(settings):
+    return lambda num_classes, **_: Net(num_classes)
+
+@register(AlgorithmSpec(name="halfmatch", title="HalfMatch", about="FixMatch with half the loss", options={
+    "hard_label": Option(True, "hard labels"), "T": Option(0.5, "T"), "p_cutoff": Option(0.5, "threshold")}))
+class HalfMatch(FixMatch):
+    def train_step(self, x_lb, y_lb, x_ulb_w, x_ulb_s):
+        out, log = super().train_step(x_lb, y_lb, x_ulb_w, x_ulb_s)
+        return {**out, "loss": out["loss"] / 2}, log
+
+@register(PluginSpec(name="small", title="Small", about="small logits", options={
+    "small_weight": Option(0.1, "weight")}))
+class Small(Plugin):
+    def losses(self, step):
+        return {"small": (self.options["small_weight"], step.labelled.logits.pow(2).mean())}
+"""
+
+
+def test_one_file_may_bring_all_four_kinds(tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(ALL_KINDS)
+    values = {"dataset": "flat", "net": "meannet", "algorithm": "halfmatch_small_upcsc", "target_domain": "c"}
+    settings = tiny(extend=str(path), **values, batch_size=4, img_size=8, labels_per_class=2)
+    result = training.run(settings).result
+    assert (result["title"], result["dataset"]) == ("HalfMatch + Small + UPCSC", "flat")
+    assert result["metrics"]["train/small_weight"] == 0.1
+    assert result["options"]["p_cutoff"] == 0.5

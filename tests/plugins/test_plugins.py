@@ -289,7 +289,7 @@ def test_the_plugin_of_the_docs_works(tiny: Tiny, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (None, "No such file"),
+        (None, "cannot be read: no such file"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(0)", "SystemExit: 0"),
         ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from semilearn_ext import registry
+from semilearn_ext.__main__ import parser
 from semilearn_ext.errors import UserError
+from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, Needs, NetSpec, Option, PluginSpec
 
 HERE = "mine.py"
@@ -38,6 +41,44 @@ def test_a_plugin_cannot_take_another_plugins_option() -> None:
 def test_an_option_cannot_be_a_general_setting() -> None:
     with pytest.raises(UserError, match="option 'lr' of plug-in 'mine' is already a general setting"):
         registry.add(plugin(lr=Option(0.1, "rate")), HERE)
+
+
+def test_an_option_cannot_be_an_argument_of_usb() -> None:
+    """The plug-in would get USB's number of classes in place of its own value, and get_config would fail."""
+    from semilearn import get_config
+
+    theirs = vars(get_config({"algorithm": "supervised"})).keys() - KEYS.keys()
+    for name in (*theirs, "num_domains", "context", "distributed"):
+        with pytest.raises(UserError, match=f"option '{name}' of plug-in 'mine' is already"):
+            registry.add(plugin(**{name: Option(1.0, "number")}), HERE)
+
+
+def test_an_option_cannot_be_a_flag_of_the_commands_or_a_key_of_config_files() -> None:
+    commands = next(action for action in parser()._actions if isinstance(action.choices, dict)).choices
+    flags = {
+        flag.lstrip("-") for name in ("train", "sweep") for a in commands[name]._actions for flag in a.option_strings
+    }
+    owned = {name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}
+    words = (flags | {"base", "methods"}) - KEYS.keys() - owned
+    assert {"c", "seeds", "time", "with_base"} <= words
+    for name in words:
+        with pytest.raises(UserError, match=f"option '{name}' of plug-in 'mine' is already a flag of ssdg"):
+            registry.add(plugin(**{name: Option(1.0, "number")}), HERE)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"my-weight": Option(1.0, "weight")}, "option 'my-weight' of plug-in 'mine': names of options consist of"),
+        ({"my weight": Option(1.0, "weight")}, "names of options consist of letters, digits and '_'"),
+        ({"mine": Option(None, "weight")}, "expected an Option whose default is a number, a word, true or false"),
+        ({"mine": Option([1, 2], "weight")}, "expected an Option whose default"),
+        ({"mine": 1.0}, "expected an Option whose default is a number, a word, true or false, got 1.0"),
+    ],
+)
+def test_an_option_that_no_flag_can_set_is_refused(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        registry.add(plugin(**options), HERE)
 
 
 def test_an_algorithm_cannot_take_a_plugins_option_but_may_share_a_bases() -> None:
