@@ -20,7 +20,7 @@ from semilearn_ext.algorithms.style_view import StyleView, draw_partners
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.base import SSDGBase
-from semilearn_ext.engine.device import to_device
+from semilearn_ext.engine.device import evaluation_batch, to_device
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.adain import encoded_bytes, load_style_transfer
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
@@ -191,6 +191,6 @@ class CachingStyleMatch(StyleMatch, SSDGBase):
         return self.kept[stream][numbers]
 
     def _encode_all(self, positions: list[int]) -> Tensor:
-        images = self.plain_images(positions, self.settings.eval_batch_size, view="plain")
+        images = self.plain_images(positions, evaluation_batch(self.settings, self.device), view="plain")
         batches = (x for _, x in images.share(0, 1))
         return torch.cat([self.style.encode(to_device(x, self.device, True)) for x in batches])

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from semilearn_ext import __version__, files
 from semilearn_ext.analysis.load_model import LoadedModel
 from semilearn_ext.data.loaders import PlainImages
-from semilearn_ext.engine.device import to_device
+from semilearn_ext.engine.device import evaluation_batch, to_device
 
 
 class Features(NamedTuple):
@@ -45,7 +45,7 @@ def features(loaded: LoadedModel, positions: Sequence[int]) -> Features:
 @torch.inference_mode()
 def compute(loaded: LoadedModel, positions: Sequence[int]) -> Features:
     settings = loaded.data.settings
-    images = PlainImages(loaded.data, positions, settings.eval_batch_size, view="test")
+    images = PlainImages(loaded.data, positions, evaluation_batch(settings, loaded.device), view="test")
     feat, logits = [], []
     bar = tqdm(total=len(images), desc=f"features of {loaded.run.method.title}", unit="img", disable=None, leave=False)
     with bar:

@@ -22,7 +22,7 @@ from semilearn_ext.analysis.load_model import LoadedModel, load_model, load_mode
 from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.data import views
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels, to_rgb
-from semilearn_ext.engine.device import to_device
+from semilearn_ext.engine.device import evaluation_batch, to_device
 from semilearn_ext.errors import UserError
 from semilearn_ext.files import IMAGE_ENDINGS
 from semilearn_ext.plugins.confidence import ReadOnlyView, confidence_mask
@@ -89,7 +89,9 @@ class Predictor:
     @property
     def _batch_size(self) -> int:
         # FlexMatch looks up the state of as many unlabelled images as there are in a batch.
-        return min(self.loaded.data.settings.eval_batch_size, len(self.loaded.data.split.unlabelled))
+        return min(
+            evaluation_batch(self.loaded.data.settings, self.loaded.device), len(self.loaded.data.split.unlabelled)
+        )
 
     def _batch(self, images: Any, first: int) -> list[dict[str, Any]]:
         decoded = list(self._pixels(images))

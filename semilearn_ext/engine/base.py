@@ -34,6 +34,7 @@ from semilearn_ext.engine.device import (
     autocast_network,
     choose_precision,
     choose_views,
+    evaluation_batch,
     place,
     set_backends,
     to_device,
@@ -145,7 +146,7 @@ class SSDGBase(AlgorithmBase):
         self.args.lb_dest_len = len(data.split.labelled)
         self.args.ulb_dest_len = len(data.split.unlabelled)
         self.eval_sets = {
-            name: self.plain_images(positions, self.settings.eval_batch_size, view="test")
+            name: self.plain_images(positions, evaluation_batch(self.settings, self.device), view="test")
             for name, positions in (
                 ("source_val", data.split.source_val),
                 ("target", data.split.target),

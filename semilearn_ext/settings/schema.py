@@ -252,7 +252,12 @@ class Settings:
         maximum=256,
     )
     eval_batch_size: int = key(
-        256, "machine", "images per forward pass at test time", scientific=False, minimum=1, maximum=10**6
+        0,
+        "machine",
+        "images per forward pass at test time; 0: as many as fit easily into the GPU's free memory, 256 on a CPU",
+        scientific=False,
+        minimum=0,
+        maximum=10**6,
     )
 
     save_dir: str = key("runs", "records", "folder of all runs", scientific=False)

@@ -15,6 +15,7 @@ from semilearn_ext.engine.cuda_calls import CudaMeans
 from semilearn_ext.engine.device import (
     choose_device,
     choose_precision,
+    evaluation_batch,
     fast_precision,
     set_backends,
     to_device,
@@ -153,3 +154,13 @@ def test_without_pinned_memory_the_host_waits_for_the_copy(monkeypatch: pytest.M
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **k: asked.append(k) or ordinary(self, torch.float32))
     to_device(torch.ones(2), torch.device("mps"), False)
     assert [kwargs["non_blocking"] for kwargs in asked] == [False]
+
+
+@pytest.mark.parametrize(("gigabytes", "batch"), [(24, 512), (8, 128), (80, 1024), (0.1, 16)])
+def test_the_evaluation_batch_follows_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: float, batch: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (int(gigabytes * 2**30), 2**37))
+    assert evaluation_batch(settings_from(img_size=224), torch.device("cuda")) == batch
+    assert evaluation_batch(settings_from(eval_batch_size=48), torch.device("cuda")) == 48
+    assert evaluation_batch(settings_from(), torch.device("cpu")) == 256
