@@ -7,10 +7,8 @@ views, moving the batch to the device, hooks, records.
 
 from __future__ import annotations
 
-import functools
 import statistics
-import time
-from collections.abc import Callable
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +18,7 @@ import torch
 from torch import nn
 
 from semilearn_ext import training
+from semilearn_ext.bench.budget import Part, Stopwatch, host_waits, table, waits_lines
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.plugins.base import StepOutput, View
@@ -51,33 +50,13 @@ class StepTimes:
     with_gradient: int
     """Images that go through the network per step, with gradient."""
     without_gradient: int
+    waits: Counter[str]
+    """Where the host waited for the device in one more step, and how often."""
+    device: torch.device
 
     @property
     def overhead(self) -> float:
         return 1 - (self.forward + self.update) / self.whole
-
-
-class Stopwatch:
-    """Times every call of the functions it wraps, including the work that they start on the device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds: list[float] = []
-
-    def now(self) -> float:
-        if self.device.type != "cpu":
-            getattr(torch, self.device.type).synchronize()
-        return time.perf_counter()
-
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def timed(*arguments: Any, **keywords: Any) -> Any:
-            start = self.now()
-            result = function(*arguments, **keywords)
-            self.seconds.append(self.now() - start)
-            return result
-
-        return timed
 
 
 class ImageCounter:
@@ -130,7 +109,21 @@ def measure(settings: Settings) -> StepTimes:
         usb_ema=_usb_ema_seconds(algorithm),
         with_gradient=passes[0],
         without_gradient=passes[1],
+        waits=_waits(algorithm),
+        device=algorithm.device,
     )
+
+
+def _waits(algorithm: SSDGBase) -> Counter[str]:
+    """Of a whole step, from loading to the update."""
+    with host_waits(algorithm.device) as waits:
+        batch: dict[str, Any] = {}
+        for loader in algorithm.loader_dict.values():
+            loader.seek(0)
+            batch |= next(iter(loader))
+        algorithm.step(**batch)
+        algorithm.call_hook("after_train_step", "ParamUpdateHook")
+    return waits
 
 
 def _plugin_seconds(algorithm: SSDGBase) -> float:
@@ -197,13 +190,20 @@ def main(config: Path | None, overrides: dict[str, Any], steps: int) -> str:
         [
             f"{settings.algorithm}, step: {settings.step}, {settings.net}, {settings.img_size}x{settings.img_size}, "
             f"{settings.batch_size} labelled + {unlabelled} unlabelled images per step, median of {steps} steps",
+            *table(
+                [
+                    Part("forward and losses", steps, times.forward),
+                    Part("backward and optimizer", steps, times.update),
+                    Part("views, hooks, records", steps, max(0.0, times.whole - times.forward - times.update)),
+                ],
+                times.device,
+            ),
             f"whole step              {1000 * times.whole:9.1f} ms",
-            f"forward and losses      {1000 * times.forward:9.1f} ms",
-            f"backward and optimizer  {1000 * times.update:9.1f} ms",
             f"overhead                {100 * times.overhead:9.2f} %   (goal: at most 5 %)",
             f"plug-ins                {100 * times.plugins / times.whole:9.2f} %   (included above; goal: at most 3 %)",
             f"USB's EMA would add     {100 * times.usb_ema / times.whole:9.2f} %",
             f"image passes            {total:9d}     (with gradient: {times.with_gradient})",
             *_beside_usb(settings, times),
+            *waits_lines(times.waits, times.device),
         ]
     )

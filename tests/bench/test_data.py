@@ -16,5 +16,7 @@ def test_both_pipelines_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         noise = np.random.default_rng(number).integers(0, 256, (40, 30, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / "photo" / "dog" / f"{number}.png")
     report = data.main(tmp_path, images=4, size=24)
+    assert "device kernels on cpu" in report
+    assert "measured on a CPU" in report
     assert "4 images at 24 px" in report
     assert "goal: at least 4x" in report

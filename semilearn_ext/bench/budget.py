@@ -1,0 +1,92 @@
+"""Where the time goes, as a table, and the clock and the counter of host waits that it is filled with."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Part(NamedTuple):
+    """One row: what, how often, and seconds each time."""
+
+    name: str
+    times: int
+    seconds: float
+
+    @property
+    def total(self) -> float:
+        return self.times * self.seconds
+
+
+def table(parts: Sequence[Part], device: torch.device) -> list[str]:
+    """One line per part with its share of the sum, and the sum."""
+    whole = sum(part.total for part in parts)
+    lines = [f"{'':28}{'times':>8}{'ms each':>11}{'seconds':>10}{'share':>8}"]
+    for part in parts:
+        share = part.total / whole if whole else 0.0
+        lines.append(f"{part.name:28}{part.times:8d}{1000 * part.seconds:11.2f}{part.total:10.2f}{100 * share:7.1f}%")
+    lines.append(f"{'sum':28}{'':8}{'':11}{whole:10.2f}")
+    return [*lines, *mark(device)]
+
+
+def mark(device: torch.device) -> list[str]:
+    """A reminder below numbers from a CPU."""
+    return ["measured on a CPU: says nothing about a GPU"] if device.type == "cpu" else []
+
+
+class Stopwatch:
+    """Times every call of the functions it wraps, including the work that they start on the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: list[float] = []
+
+    def now(self) -> float:
+        if self.device.type != "cpu":
+            getattr(torch, self.device.type).synchronize()
+        return time.perf_counter()
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            start = self.now()
+            result = function(*arguments, **keywords)
+            self.seconds.append(self.now() - start)
+            return result
+
+        return timed
+
+
+@contextmanager
+def host_waits(device: torch.device) -> Iterator[Counter[str]]:
+    """How often the host waits for a CUDA device within this context, by file and line, as CUDA itself reports it."""
+    waits: Counter[str] = Counter()
+    if device.type != "cuda":
+        yield waits
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield waits
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    for warning in caught:
+        if "synchronizing CUDA operation" in str(warning.message):
+            waits["/".join(Path(warning.filename).parts[-3:]) + f":{warning.lineno}"] += 1
+
+
+def waits_lines(waits: Counter[str], device: torch.device) -> list[str]:
+    if device.type != "cuda":
+        return ["host waits per step: only CUDA reports them; without a GPU, tests/engine/test_host_waits.py does"]
+    lines = [f"  {place}  {count}" for place, count in sorted(waits.items())]
+    return [f"host waits per step: {sum(waits.values())}", *lines]

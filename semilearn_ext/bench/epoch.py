@@ -1,0 +1,89 @@
+"""What a whole run spends on training, evaluation and checkpoints.
+
+Some steps, one evaluation and one checkpoint are measured, and multiplied by how often the config does each. A
+checkpoint counts with what training waits for: the copy of the state. The file is written beside the next steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from semilearn_ext import training
+from semilearn_ext.bench.budget import Part, Stopwatch, table
+from semilearn_ext.data.experiment import SSDGData
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.evaluation import measure as evaluate
+from semilearn_ext.engine.evaluation import measure_averages
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.semilearn_api import Hook
+from semilearn_ext.settings import Settings, load_settings, with_values
+from semilearn_ext.settings.domains import targets_of
+
+DEFAULTS: dict[str, Any] = {"algorithm": "fixmatch", "target_domain": "pen", "epoch": 10}
+
+
+class StepTimesHook(Hook):
+    """Records the time at the end of every step. Has to be registered last."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self.stopwatch, self.times = stopwatch, list[float]()
+
+    def after_train_step(self, algorithm: Any) -> None:
+        self.times.append(self.stopwatch.now())
+
+
+def counts(data: SSDGData) -> tuple[int, int, int]:
+    """Steps, evaluations and checkpoints of the whole run."""
+    steps = data.total_steps
+    every = data.settings.checkpoint_every or data.eval_every
+    return steps, -(-steps // data.eval_every), -(-steps // every)
+
+
+def main(config: Path | None, overrides: dict[str, Any], steps: int) -> str:
+    """The report. Without a config: FixMatch on digits_mini."""
+    settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides})
+    settings = with_values(settings, target_domain=targets_of(settings)[0], progress=False)
+    whole = counts(make_context(settings).data)
+    return "\n".join(_report(settings, whole, steps))
+
+
+def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        short = with_values(settings, num_train_iter=steps + 1)
+        algorithm = training.build(make_context(short, folder=RunFolder(Path(folder))))
+        watch, last, saving = (Stopwatch(algorithm.device) for _ in range(3))
+        ends = StepTimesHook(watch)
+        algorithm.register_hook(ends, None, "LOWEST")
+        for name in ("EvaluationHook", "CheckpointHook"):
+            algorithm.hooks_dict.pop(name)
+        algorithm.train()
+        for _ in range(2):  # the first one is a warm-up
+            watch.wrap(evaluate)(algorithm)
+        last.wrap(measure_averages)(algorithm)
+        with algorithm.checkpoints as writer:
+            saving.wrap(algorithm.save_checkpoint)(1)
+            began = time.perf_counter()
+            writer.wait()
+        writing = time.perf_counter() - began
+        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+    step = statistics.median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False))
+    parts = [
+        Part("training step", whole[0], step),
+        Part("evaluation", whole[1], watch.seconds[-1]),
+        Part("evaluation of averages", 1, last.seconds[0]),
+        Part("checkpoint, training waits", whole[2], saving.seconds[0]),
+    ]
+    images = sum(len(images) for images in algorithm.eval_sets.values())
+    share = (parts[1].total + parts[2].total) / parts[0].total
+    return [
+        f"{settings.algorithm}, step: {settings.step}, {settings.dataset} -> {settings.target_domain}, {settings.net}, "
+        f"{settings.img_size}x{settings.img_size}, {algorithm.precision.name}, views on {algorithm.views_on}",
+        *table(parts, algorithm.device),
+        f"evaluation is {100 * share:.1f} % of the training time (goal for the paper's configs: at most 10 %)",
+        f"an evaluation takes {images / watch.seconds[-1]:.0f} images per second; a checkpoint of {size / 1e6:.1f} MB "
+        f"is written in {1000 * writing:.0f} ms beside the next steps",
+    ]

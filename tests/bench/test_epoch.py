@@ -1,0 +1,35 @@
+"""The benchmark of a whole run reports every part, as often as the run does it. Timings are not asserted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from semilearn_ext.bench import epoch
+from semilearn_ext.bench.budget import Part, host_waits, table
+from semilearn_ext.data.experiment import load_data
+from semilearn_ext.settings import Settings
+
+
+def test_every_part_is_counted(tiny: Callable[..., Settings]) -> None:
+    settings = tiny(num_train_iter=11, num_eval_iter=4, checkpoint_every=3)
+    assert epoch.counts(load_data(settings)) == (11, 3, 4)
+    report = "\n".join(epoch._report(settings, (11, 3, 4), steps=2))
+    for name, times in (("training step", 11), ("evaluation", 3), ("checkpoint, training waits", 4)):
+        (line,) = [line for line in report.splitlines() if line.startswith(f"{name}  ")]
+        assert line.removeprefix(name).split()[0] == str(times)
+    assert "measured on a CPU" in report
+
+
+def test_the_shares_of_a_budget_add_up() -> None:
+    lines = table([Part("one", 3, 0.5), Part("two", 1, 0.5)], torch.device("cuda"))
+    assert [line.split()[-1] for line in lines[1:3]] == ["75.0%", "25.0%"]
+    assert lines[3].split() == ["sum", "2.00"]
+    assert len(lines) == 4  # without the reminder of numbers from a CPU
+
+
+def test_waits_are_asked_of_cuda_alone() -> None:
+    with host_waits(torch.device("cpu")) as waits:
+        torch.ones(1).item()
+    assert not waits
