@@ -8,8 +8,10 @@ network under its own names, and none of that has to know about other processes 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -25,6 +27,8 @@ class ProcessGroup:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    local_world_size: int = 1
+    """Number of processes on this machine."""
 
     @property
     def is_main(self) -> bool:
@@ -70,6 +74,18 @@ class ProcessGroup:
             for tensor in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(tensor.data, src=0)
 
+    @contextmanager
+    def one_after_another(self) -> Iterator[None]:
+        """Work that the first process does for all, such as decoding images into a cache.
+
+        The first of all processes enters alone, then the first of every other machine, and at last all others.
+        """
+        turn = 0 if self.is_main else 1 if self.local_rank == 0 else 2
+        for number in range(3):
+            if number == turn:
+                yield
+            self.barrier()
+
     def barrier(self) -> None:
         if self.distributed:
             dist.barrier()
@@ -90,14 +106,15 @@ def from_environment() -> ProcessGroup:
     """What ``torchrun`` puts into the environment; a single process without it."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ProcessGroup()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     return ProcessGroup(*(int(os.environ.get(name, "0")) for name in names))
 
 
 def init(group: ProcessGroup, device: torch.device) -> None:
     """Connect to the other processes: NCCL between GPUs, gloo elsewhere."""
     if group.distributed and not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # The others wait while the first process decodes a dataset, which may take longer than ten minutes.
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=3))
 
 
 def destroy() -> None:

@@ -342,6 +342,7 @@ def pretend() -> Iterator[PretendCuda]:
         "current_device": lambda: 0,
         "get_device_name": lambda _=None: "pretend",
         "get_device_capability": lambda _=None: (8, 6) if device.bf16 else (7, 0),
+        "get_arch_list": lambda: ["sm_70", "sm_80", "compute_80"],
         "is_bf16_supported": lambda including_emulation=True: device.bf16,
         "mem_get_info": lambda _=None: (MEMORY, MEMORY),
         "synchronize": lambda _=None: device.note("synchronize"),

@@ -80,7 +80,9 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of parallel runs (default: 1, or all GPU slots when --gpus is given)",
     )
-    local.add_argument("--gpus", type=words, default=[], metavar="0,1", help="GPUs to use")
+    local.add_argument(
+        "--gpus", type=words, default=[], metavar="0,1", help="GPUs to use, counted among the visible ones"
+    )
     local.add_argument("--jobs_per_gpu", type=positive, metavar="N", help="parallel runs per GPU (default: 1)")
     slurm = parser.add_argument_group("resources per run with --launcher slurm")
     slurm.add_argument("--partition", metavar="NAME", help="partition (default: that of the cluster)")
@@ -90,8 +92,13 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
         metavar="H:M:S",
         help="time limit per job; the run is requeued when the limit is reached",
     )
-    slurm.add_argument("--gpus_per_node", type=positive, metavar="N", help="GPUs per run (default: none)")
-    slurm.add_argument("--cpus_per_task", type=positive, metavar="N", help="CPU cores per run (default: 1)")
+    slurm.add_argument("--gpus_per_node", type=positive, metavar="N", help="GPUs per run: 1 (default: none)")
+    slurm.add_argument(
+        "--cpus_per_task",
+        type=positive,
+        metavar="N",
+        help="CPU cores per run (default: what it can use)",
+    )
     slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="number of parallel runs (default: 256)")
     slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="further sbatch options")
 
@@ -147,7 +154,8 @@ def _run_here(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) 
     from semilearn_ext.runs.process_pool import by_command, by_fork, can_fork
 
     _refuse(arguments, _SLURM_OPTIONS, "an option of --launcher slurm")
-    slots = local.assign_slots(arguments.jobs, arguments.gpus, arguments.jobs_per_gpu)
+    gpus = local.visible_gpus(arguments.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    slots = local.assign_slots(arguments.jobs, gpus, arguments.jobs_per_gpu)
     plan.write(chosen)
     if chosen:
         os.environ.setdefault("OMP_NUM_THREADS", str(local.threads_per_run(len(slots))))
@@ -162,20 +170,25 @@ def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Jo
     _refuse(arguments, _LOCAL_OPTIONS, "an option of --launcher local")
     if arguments.time is None:
         raise UserError(f"{COMMAND_LINE}: --launcher slurm needs a time limit per job, as in --time 4:00:00")
-    request = slurm.Request(
-        minutes=arguments.time,
-        partition=arguments.partition,
-        gpus_per_node=arguments.gpus_per_node,
-        cpus_per_task=arguments.cpus_per_task,
-        array_parallelism=arguments.array_parallelism,
-        sbatch=dict(arguments.sbatch),
-    )
+    if (arguments.gpus_per_node or 1) > 1:
+        raise UserError(
+            f"{COMMAND_LINE}: --gpus_per_node {arguments.gpus_per_node}: a run trains on one GPU, and the others would "
+            f"be idle; use --gpus_per_node 1: runs that are queued together share a node"
+        )
     queue = slurm.queued_ids()
     new = [
         job for job in chosen if job.status.state is not State.RUNNING and jobs.read_queue_id(job.folder) not in queue
     ]
     if new:
         plan.write(new)
+        request = slurm.Request(
+            minutes=arguments.time,
+            partition=arguments.partition,
+            gpus_per_node=arguments.gpus_per_node,
+            cpus_per_task=arguments.cpus_per_task or max(jobs.planned_cores(job.folder) for job in new),
+            array_parallelism=arguments.array_parallelism,
+            sbatch=dict(arguments.sbatch),
+        )
         queue_ids = slurm.submit(new, request, plan.save_dir / slurm.LOGS)
         for job, queue_id in zip(new, queue_ids, strict=True):
             jobs.write_queue_id(job.folder, queue_id)

@@ -7,8 +7,10 @@ image for a supervised method. Batches also contain the number of every image's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,12 +22,17 @@ from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.packed import send
 from semilearn_ext.data.samplers import DomainBatches
 from semilearn_ext.data.views import VIEW_KINDS
+from semilearn_ext.errors import UserError
 
 Batch = dict[str, torch.Tensor]
 LABELLED, UNLABELLED = 0, 1
 
 
 ROTATED = "x_ulb_s_0_rot"
+PREFETCHED = 2
+"""Batches that every loader process makes ahead."""
+SHARED_MEMORY = Path("/dev/shm")
+"""Where loader processes put their batches on Linux."""
 
 
 class BatchMaker(Dataset[Batch]):
@@ -153,7 +160,10 @@ class EpochLoader:
                 sampler=self.positions,
                 num_workers=workers,
                 pin_memory=pin_memory,
+                prefetch_factor=PREFETCHED,
                 persistent_workers=True,
+                # Seeds for workers, which use none: drawn from torch's own generator they would change training.
+                generator=torch.Generator(),
             )
 
     def seek(self, iteration: int) -> None:
@@ -168,6 +178,28 @@ class EpochLoader:
             yield from map(self.dataset.finish, self._loader)
         else:
             yield from (self.dataset[at] for at in self.positions)
+
+
+def check_shared_memory(makers: Iterable[BatchMaker], workers: int, processes: int, where: str) -> None:
+    """Refuse loader processes whose batches do not fit into shared memory, which would end them with a bus error.
+
+    Args:
+        processes: number of training processes on this machine.
+        where: the setting, for the error.
+    """
+    if not workers or not SHARED_MEMORY.is_dir():
+        return
+    prepared = [maker.prepare((0, 0)) for maker in makers]
+    tensors = [
+        tensor for batch in prepared for tensor in (batch.values() if isinstance(batch, dict) else [batch.buffer])
+    ]
+    needed = processes * (workers * PREFETCHED + 1) * sum(tensor.nbytes for tensor in tensors) / 2**20
+    free = shutil.disk_usage(SHARED_MEMORY).free / 2**20
+    if needed > free:
+        raise UserError(
+            f"{where}: {workers} loader processes keep about {needed:.0f} MB of batches in {SHARED_MEMORY}, where "
+            f"{free:.0f} MB are free; enlarge it (Docker: --shm-size 8g or --ipc host), or lower num_workers"
+        )
 
 
 class PlainImages:

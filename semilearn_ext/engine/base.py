@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from semilearn_ext.data.device_batches import batch_makers
 from semilearn_ext.data.device_images import free_memory, move_images
 from semilearn_ext.data.experiment import SSDGData
-from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages
+from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, check_shared_memory
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.averages import Averages, AveragesHook
 from semilearn_ext.engine.checkpoint_writer import CheckpointWriter
@@ -173,9 +173,12 @@ class SSDGBase(AlgorithmBase):
         return PlainImages(self.context.data, positions, batch_size, view=view, device=device)
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
-        on_gpu = self.device.type == "cuda"
+        on_gpu, workers = self.device.type == "cuda", self.settings.num_workers
+        helped = [maker for maker in self.dataset_dict.values() if maker.needs_workers]
+        processes, where = self.context.group.local_world_size, self.settings.where("num_workers")
+        check_shared_memory(helped, workers, processes, where)
         return {
-            name: EpochLoader(maker, self.num_train_iter, self.settings.num_workers * maker.needs_workers, on_gpu)
+            name: EpochLoader(maker, self.num_train_iter, workers * maker.needs_workers, on_gpu)
             for name, maker in self.dataset_dict.items()
         }
 

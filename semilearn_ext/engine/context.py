@@ -30,7 +30,9 @@ def make_context(
 ) -> RunContext:
     group = group or ProcessGroup()
     device = choose_device(settings, group.local_rank)
-    return RunContext(settings, load_data(settings, group.world_size), device, group, folder)
+    with group.one_after_another():
+        data = load_data(settings, group.world_size)
+    return RunContext(settings, data, device, group, folder)
 
 
 class UsbArgs(Namespace):

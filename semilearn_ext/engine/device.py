@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch import nn
 
 from semilearn_ext.data.device_images import free_memory
 from semilearn_ext.data.packed import send
+from semilearn_ext.engine.nvidia import unusable_gpu
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
@@ -26,13 +28,18 @@ DTYPES: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
     """CUDA, MPS or CPU: the first one that is available, or the one that ``device`` names. Process k takes GPU k."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    problem = unusable_gpu(local_rank) if settings.device in ("auto", "cuda") else ""
+    cuda = torch.cuda.is_available() and not problem
+    available = {"cuda": cuda, "mps": torch.backends.mps.is_available(), "cpu": True}
     name = settings.device
     if name == "auto":
         name = next(kind for kind, usable in available.items() if usable)
+        if problem:
+            warnings.warn(f"this runs on the {name}, not on the NVIDIA GPU: {problem}", stacklevel=2)
     elif not available[name]:
         usable = ", ".join(kind for kind, usable in available.items() if usable)
-        raise UserError(f"{settings.where('device')}: no {name} device is available; usable: {usable}")
+        reason = f" ({problem})" if problem else ""
+        raise UserError(f"{settings.where('device')}: no {name} device is available{reason}; usable: {usable}")
     if name == "cuda":
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)

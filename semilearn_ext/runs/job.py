@@ -82,6 +82,12 @@ def write_queue_id(folder: Path, queue_id: str) -> None:
     files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
+def planned_cores(folder: Path) -> int:
+    """The CPU cores that the planned run can use: one to train, and one for each process of its two loaders."""
+    workers = _read_plan(RunFolder(folder).job_file)["settings"].get("num_workers", 0)
+    return 1 + 2 * workers if isinstance(workers, int) else 1
+
+
 def read_queue_id(folder: Path) -> str:
     try:
         return str(_read_plan(RunFolder(folder).job_file).get("queue_id", ""))

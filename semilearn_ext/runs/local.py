@@ -35,6 +35,23 @@ def assign_slots(jobs: int | None, gpus: Sequence[str], jobs_per_gpu: int | None
     return slots[:jobs]
 
 
+def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
+    """GPUs as ``CUDA_VISIBLE_DEVICES`` names them for a run; ``visible`` is its value here, None: all are visible.
+
+    As in CUDA, numbers count the visible ones: 0 is GPU 2 where only 2 and 3 are visible.
+    """
+    if visible is None:
+        return list(gpus)
+    there = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    by_name = {**{gpu: gpu for gpu in there if not gpu.isdecimal()}, **{str(k): gpu for k, gpu in enumerate(there)}}
+    for gpu in gpus:
+        if gpu not in by_name:
+            raise UserError(
+                f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves {len(there)}, numbered from 0"
+            )
+    return [by_name[gpu] for gpu in gpus]
+
+
 def threads_per_run(slots: int) -> int:
     """An equal share of the available cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

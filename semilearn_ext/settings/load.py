@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -163,8 +162,8 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
         check_name(own["dataset_name"], where)
         if own.get("dataset") != "folder":
             raise UserError(f"{where}: names your own images; it needs dataset: folder")
-    origins = MappingProxyType({name: entry.origin for name, entry in raw.items()})
-    return Settings(**own, base=method.base, plugins=method.plugins, options=MappingProxyType(chosen), origins=origins)
+    origins = {name: entry.origin for name, entry in raw.items()}
+    return Settings(**own, base=method.base, plugins=method.plugins, options=chosen, origins=origins)
 
 
 def _value_of_key(name: str, entry: Raw) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from semilearn_ext.names import check_folder_name, check_name
@@ -283,9 +282,9 @@ class Settings:
     """The base algorithm that ``algorithm`` names."""
     plugins: tuple[str, ...] = ()
     """The plug-ins that ``algorithm`` names."""
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
     """The options of the base and its plug-ins, all of them, by name."""
-    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each setting that is not a default came from: a file's path or the command line."""
 
     @property

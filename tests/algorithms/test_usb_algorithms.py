@@ -107,3 +107,17 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     training.run(broken)
     one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("name", ["vat", "mixmatch"])
+def test_loader_processes_change_nothing(
+    name: str, tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
+) -> None:
+    """Methods that draw from the global generators: with and without workers, in one go and after a stop."""
+    values = {"algorithm": name, "num_train_iter": 3, "num_eval_iter": 3, **EAGER[name]}
+    alone, broken = (tiny(**values, save_dir=str(tmp_path / str(workers)), num_workers=workers) for workers in (0, 1))
+    training.run(alone)
+    stop_after(broken, 2)
+    training.run(broken)
+    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (alone, broken))
+    assert all(torch.equal(one[key], other[key]) for key in one)

@@ -15,7 +15,8 @@ import pytest
 from semilearn_ext.__main__ import main
 from semilearn_ext.commands.argument_types import numbers
 from semilearn_ext.errors import exit_code_of
-from semilearn_ext.runs.job import State, read_status
+from semilearn_ext.runs import slurm
+from semilearn_ext.runs.job import Job, State, read_status
 from tests.conftest import ROOT
 from tests.forked import PATIENCE, Forked
 
@@ -57,6 +58,7 @@ def run(line: str) -> int:
         ("run runs", "unexpected argument 'runs'; set the folder of the runs with --save_dir"),
         ("--targets pen --gpus 0,0", "--gpus: 0,0 lists a GPU twice"),
         ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: name the GPUs"),
+        ("--launcher slurm --time 5 --gpus_per_node 4", "--gpus_per_node 4: a run trains on one GPU"),
         ("--targets pen --partition gpu", "--partition is an option of --launcher slurm"),
         ("--targets pen --launcher slurm --jobs 2", "--jobs is an option of --launcher local"),
         ("--targets pen --launcher slurm", "--launcher slurm needs a time limit per job"),
@@ -124,3 +126,23 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("flags", "cores"), [("", 1), ("--num_workers 3", 7), ("--num_workers 3 --cpus_per_task 2", 2)]
+)
+def test_a_slurm_job_gets_the_cores_that_it_can_use(
+    flags: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to train, and one for each process of the two loaders, unless the user says otherwise."""
+    requests = []
+
+    def submit(chosen: list[Job], request: slurm.Request, logs: Path) -> list[str]:
+        requests.append(request)
+        return [f"7_{number}" for number, _ in enumerate(chosen)]
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    monkeypatch.setattr(slurm, "queued_ids", set)
+    line = f"sweep --launcher slurm --time 5 --gpus_per_node 1 --targets pen --save_dir {tmp_path} {flags}"
+    assert run(line) == 0
+    assert [request.parameters()["cpus_per_task"] for request in requests] == [cores]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from semilearn_ext.data.device_batches import batch_makers
 from semilearn_ext.data.experiment import load_data
-from semilearn_ext.data.loaders import EpochLoader, PlainImages
+from semilearn_ext.data.loaders import EpochLoader, PlainImages, check_shared_memory
+from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 
 Tiny = Callable[..., Settings]
@@ -46,6 +51,49 @@ def test_batches_do_not_depend_on_the_number_of_workers(tiny: Tiny, stream: str)
     alone, helped = (list(loaders(tiny(num_workers=workers))[stream]) for workers in (0, 2))
     assert len(alone) == len(helped) == 4
     assert all(same(batch, other) for batch, other in zip(alone, helped, strict=True))
+
+
+def test_loader_processes_leave_the_global_generator_alone(tiny: Tiny) -> None:
+    """Otherwise methods that draw from it would depend on the number of workers, and on where a run was resumed."""
+    before = torch.get_rng_state()
+    assert len(list(loaders(tiny(num_workers=1, num_train_iter=1))["train_lb"])) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_batches_come_from_spawned_processes(tinier: Tiny) -> None:
+    """As on macOS; a process that is not a fork gets its maker by pickle."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        spawned = list(loaders(tinier(num_workers=1))["train_ulb"])
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    alone = list(loaders(tinier())["train_ulb"])
+    assert len(alone) == 4
+    assert all(same(batch, other) for batch, other in zip(alone, spawned, strict=True))
+
+
+def test_a_maker_is_sent_without_the_images(tinier: Tiny) -> None:
+    """Cached images by the path of their file; images in memory are shared by torch."""
+    data = load_data(tinier(img_size=64))
+    maker = batch_makers(data, FIXMATCH)["train_ulb"]
+    sent = pickle.dumps(maker)
+    assert np.prod(data.store.pixels.shape) > 1_000_000  # type: ignore[attr-defined]
+    assert len(sent) < 100_000
+    received = pickle.loads(sent)
+    assert same(received[0, 0], maker[0, 0])
+
+
+def test_too_little_shared_memory_is_an_error_and_no_bus_error(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    makers = batch_makers(load_data(tiny(batch_size=48)), FIXMATCH).values()
+    free = 64 * 2**20
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    check_shared_memory(makers, 2, 1, "num_workers")
+    check_shared_memory(makers, 0, 1, "num_workers")
+    with pytest.raises(UserError, match=r"num_workers: 32 loader processes .* 64 MB are free; .*--shm-size"):
+        check_shared_memory(makers, 32, 1, "num_workers")
+    with pytest.raises(UserError, match="num_workers: 8 loader processes"):
+        check_shared_memory(makers, 8, 4, "num_workers")
 
 
 def test_a_loader_goes_on_from_any_position(tiny: Tiny) -> None:

@@ -7,14 +7,17 @@ import io
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
 from semilearn_ext import distributed, registry, training
+from semilearn_ext.data import cache
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.runs.folder import RunFolder, run_path
@@ -50,9 +53,35 @@ def test_every_algorithm_trains_and_goes_on_with_two_processes(tinier: Tinier, t
             assert not torch.equal(*labels), "each process counts its own images"
 
 
-def _process(rank: int, cases: list[Settings], folder: Path) -> None:
+def test_only_one_process_decodes_the_images(tinier: Tinier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_build", partial(_note_build, cache._build, tmp_path / "builds"))
+    settings = tinier(batch_size=8, cache_dir=str(tmp_path / "cache"))
+    multiprocessing.start_processes(_load, (settings, tmp_path), nprocs=WORLD, start_method="fork")
+    assert (tmp_path / "builds").read_text() == "0\n"
+    sizes = [(tmp_path / f"images_{rank}").read_text() for rank in range(WORLD)]
+    assert sizes == ["120", "120"]
+
+
+def _note_build(build: Callable[..., Any], notes: Path, *args: Any, **kwargs: Any) -> Any:
+    with notes.open("a") as file:
+        file.write(f"{os.environ['RANK']}\n")
+    return build(*args, **kwargs)
+
+
+def _load(rank: int, settings: Settings, folder: Path) -> None:
+    _connect(rank, folder)
+    context = make_context(settings, group=training.join_processes(settings))
+    (folder / f"images_{rank}").write_text(str(len(context.data.store)))
+    distributed.destroy()
+
+
+def _connect(rank: int, folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+
+
+def _process(rank: int, cases: list[Settings], folder: Path) -> None:
+    _connect(rank, folder)
     for number, settings in enumerate(cases):
         try:
             with contextlib.redirect_stdout(io.StringIO()):

@@ -16,7 +16,7 @@ import pytest
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.job import Job, Record, State, Status, read_record, read_status
-from semilearn_ext.runs.local import assign_slots, summary, threads_per_run
+from semilearn_ext.runs.local import assign_slots, summary, threads_per_run, visible_gpus
 from semilearn_ext.runs.process_pool import Outcome, Pool, by_command
 from tests.runs.light_sweep import STARTS, STEPS
 
@@ -174,3 +174,24 @@ def test_lines_are_printed_where_there_is_no_terminal(sweep: Sweep) -> None:
     assert {f"started  {title}{seed}" for seed in (1, 2)} <= set(lines)
     assert {f"done     {title}{seed} (00:00)" for seed in (1, 2)} <= set(lines)
     assert lines[-1] == "         2/2 done, about 00:00 left"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "expected"),
+    [
+        (["0", "1"], None, ["0", "1"]),
+        (["0"], "2,3", ["2"]),
+        (["1", "0"], "2, 3", ["3", "2"]),
+        (["1"], "GPU-8f2a,GPU-77b1", ["GPU-77b1"]),
+        (["GPU-8f2a"], "GPU-8f2a,GPU-77b1", ["GPU-8f2a"]),
+        ([], "2,3", []),
+    ],
+)
+def test_gpus_are_counted_among_the_visible_ones(gpus: list[str], visible: str | None, expected: list[str]) -> None:
+    assert visible_gpus(gpus, visible) == expected
+
+
+@pytest.mark.parametrize(("gpu", "visible"), [("2", "2,3"), ("0", ""), ("GPU-1", "GPU-8f2a")])
+def test_a_gpu_that_is_not_visible_is_refused(gpu: str, visible: str) -> None:
+    with pytest.raises(UserError, match=f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves"):
+        visible_gpus([gpu], visible)

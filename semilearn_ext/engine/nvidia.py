@@ -1,0 +1,69 @@
+"""An NVIDIA GPU that the installed torch cannot use: is there one, why, and what to do.
+
+torch says only that no CUDA device is available, or fails at the first operation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+DRIVER = Path("/proc/driver/nvidia/version")
+SIGNS = (DRIVER, Path("/dev/nvidiactl"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
+"""Files that there are only with an NVIDIA driver: on Linux, in containers, on Windows' Linux."""
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""By major version of CUDA."""
+
+
+def unusable_gpu(number: int = 0) -> str:
+    """Why GPU ``number`` of this machine cannot be used and what to install; empty if it can, or if there is none."""
+    if torch.version.hip is not None or os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return ""
+    if torch.cuda.is_available():
+        return _too_old_a_card(number) if number < torch.cuda.device_count() else ""
+    if not any(path.exists() for path in SIGNS):
+        return ""
+    if torch.version.cuda is None:
+        return f"the installed torch {torch.__version__} was built without CUDA; install a build with CUDA"
+    driver, oldest = driver_version(), OLDEST_DRIVER.get(int(torch.version.cuda.partition(".")[0]), 0)
+    if driver and int(driver.partition(".")[0]) < oldest:
+        return (
+            f"its driver {driver} is too old for CUDA {torch.version.cuda}, which the installed torch uses; install "
+            f"driver {oldest} or newer, or a build of torch for an older CUDA"
+        )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hint = "" if visible is None else f" and CUDA_VISIBLE_DEVICES={visible}"
+    return f"its driver {driver or '(unknown version)'} does not answer; check nvidia-smi{hint}"
+
+
+def driver_version() -> str:
+    """As in ``470.57.02``; empty if it is unknown."""
+    try:
+        found = re.search(r"\b(\d{3,}\.\d[\d.]*)", DRIVER.read_text(errors="replace"))
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
+def _too_old_a_card(number: int) -> str:
+    capability, built_for = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
+    if not built_for or runs_on(capability, built_for):
+        return ""
+    return (
+        f"{torch.cuda.get_device_name(number)} has compute capability {capability[0]}.{capability[1]}, but the "
+        f"installed torch was built for {', '.join(built_for)}; install a build of torch for an older CUDA"
+    )
+
+
+def runs_on(capability: tuple[int, int], built_for: Iterable[str]) -> bool:
+    """Whether code for these architectures runs on a card: ``sm_75`` on 7.5 up to 7.9, ``compute_75`` on all later."""
+    for architecture in built_for:
+        kind, _, digits = architecture.rstrip("abcdef").partition("_")
+        own = divmod(int(digits), 10)
+        if own <= capability and (kind == "compute" or own[0] == capability[0]):
+            return True
+    return False

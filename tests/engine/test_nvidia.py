@@ -1,0 +1,99 @@
+"""An NVIDIA GPU that torch cannot use is named, with what to install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from semilearn_ext.engine import nvidia
+from semilearn_ext.engine.device import choose_device
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import settings_from
+from tests.pretend_cuda import PretendCuda
+
+MODULE = "NVRM version: NVIDIA UNIX {kind}x86_64 Kernel Module  {version}  Mon Jul 19 06:56:55 UTC 2021\nGCC 9.3.0\n"
+OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (dvs@x)  Sun Jul 20\n"
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a driver that torch gets no device from."""
+    path = tmp_path / "version"
+    path.write_text(MODULE.format(kind="", version="470.57.02"))
+    monkeypatch.setattr(nvidia, "DRIVER", path)
+    monkeypatch.setattr(nvidia, "SIGNS", (path,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return path
+
+
+def test_an_old_driver_is_a_warning_that_says_what_to_install(driver: Path) -> None:
+    with pytest.warns(UserWarning, match=r"not on the NVIDIA GPU: its driver 470.57.02 is too old .* 580 or newer"):
+        assert choose_device(settings_from()).type in ("cpu", "mps")
+
+
+def test_who_asks_for_cuda_is_told_why_not(driver: Path) -> None:
+    with pytest.raises(UserError, match=r"no cuda device is available \(its driver 470.57.02 is too old .*; usable: "):
+        choose_device(settings_from(device="cuda"))
+
+
+def test_a_torch_without_cuda_is_named(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "was built without CUDA; install a build with CUDA" in nvidia.unusable_gpu()
+
+
+@pytest.mark.parametrize("module", [MODULE.replace("{kind}", ""), OPEN_MODULE])
+def test_a_driver_that_is_new_enough_and_does_not_answer(driver: Path, module: str) -> None:
+    driver.write_text(module.format(version="580.65.06"))
+    assert nvidia.unusable_gpu() == "its driver 580.65.06 does not answer; check nvidia-smi"
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_gpu_that_the_user_has_hidden_is_not_missed(
+    driver: Path, visible: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    choose_device(settings_from())
+    assert not recwarn.list
+
+
+def test_no_gpu_no_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
+    driver.unlink()
+    assert nvidia.unusable_gpu() == ""
+    choose_device(settings_from())
+    assert not recwarn.list
+
+
+def test_who_asks_for_the_cpu_gets_it_without_a_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
+    assert choose_device(settings_from(device="cpu")).type == "cpu"
+    assert not recwarn.list
+
+
+def test_an_old_card_is_not_used(pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch says that it is available, and fails at the first operation."""
+    assert choose_device(settings_from()).type == "cuda"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (5, 2))
+    with pytest.warns(UserWarning, match=r"pretend has compute capability 5.2, but .* was built for sm_70, sm_80"):
+        assert choose_device(settings_from()).type != "cuda"
+    with pytest.raises(UserError, match=r"compute capability 5.2"):
+        choose_device(settings_from(device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "runs"),
+    [
+        ((8, 6), ["sm_80"], True),
+        ((8, 0), ["sm_86"], False),
+        ((9, 0), ["sm_80", "compute_80"], True),
+        ((9, 0), ["sm_80"], False),
+        ((9, 0), ["sm_90a"], True),
+        ((12, 0), ["sm_75", "sm_120"], True),
+        ((6, 1), ["sm_75", "compute_120"], False),
+    ],
+)
+def test_which_code_runs_on_which_card(capability: tuple[int, int], built_for: list[str], runs: bool) -> None:
+    assert nvidia.runs_on(capability, built_for) is runs
