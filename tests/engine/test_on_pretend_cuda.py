@@ -97,3 +97,14 @@ def test_the_host_waits_for_nothing_new(
         rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
         FROZEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     assert Counter(row) == Counter(table[f"{name} ({step})"])
+
+
+def test_all_of_these_waits_are_usbs() -> None:
+    """One of them happens in our update: the gradient of FreeMatch's choice of rows by a mask."""
+    ours = {
+        (name.partition("_")[0].partition(" ")[0], wait)
+        for name, row in json.loads(FROZEN.read_text()).items()
+        for wait in row
+        if not wait.startswith("semilearn/")
+    }
+    assert ours == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
