@@ -73,9 +73,9 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     try:
         algorithm, state = _build_or_resume(context, builder, logger)
         if group.is_main:
-            _write_provenance(context, state)
+            _write_provenance(context)
+            _write_metrics(folder, algorithm, logger)
         if state is not None:
-            algorithm.metrics[:] = folder.read_metrics()
             logger.info(f"resuming after iteration {state['iteration']}")
         elif hasattr(algorithm, "warmup"):
             algorithm.warmup()
@@ -134,7 +134,7 @@ def _tensorboard(context: RunContext) -> Any:
     return TBLog(str(context.folder.path), TENSORBOARD_FOLDER, use_tensorboard=True)
 
 
-def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None:
+def _write_provenance(context: RunContext) -> None:
     assert context.folder is not None
     settings = context.settings
     own_weights = NETS.get(settings.net, "net").weights
@@ -148,19 +148,31 @@ def _write_provenance(context: RunContext, state: dict[str, Any] | None) -> None
     )
     context.folder.write_environment(made_with)
     context.folder.write_split(context.data.split_json())
-    context.folder.rewind_metrics(0 if state is None else state["iteration"])
+
+
+def _write_metrics(folder: RunFolder, algorithm: SSDGBase, logger: logging.Logger) -> None:
+    """Write the evaluations up to the checkpoint, which holds them all; later ones will be repeated."""
+    try:
+        existing = [record for record in folder.read_metrics() if record.get("iteration", 0) <= algorithm.it]
+    except (UserError, TypeError):
+        existing = []
+    if algorithm.metrics and existing != algorithm.metrics:
+        _report(logger, f"{folder.metrics_file}: not the evaluations of this run; restored from its checkpoint")
+    folder.write_metrics(algorithm.metrics)
 
 
 def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
     assert context.folder is not None
-    if not algorithm.metrics:
+    if not algorithm.metrics or algorithm.details is None:
         raise UserError(
             f"{context.folder.path}: the run finished without any evaluation; run it again with --overwrite"
         )
     result = summarise(context.settings, algorithm.metrics, context.data.scale, context.data.digest)
     result["precision"] = algorithm.precision.name
-    result["details_sha256"] = context.folder.details_hash()
     if context.group.is_main:
+        context.folder.write_details(algorithm.details)
+        result["details_sha256"] = context.folder.details_hash()
+        result["metrics_sha256"] = context.folder.metrics_hash()
         context.folder.write_result(result)
         for old in checkpoint.checkpoint_files(context.folder.path)[:-1]:
             old.unlink()

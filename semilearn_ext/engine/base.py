@@ -116,6 +116,9 @@ class SSDGBase(AlgorithmBase):
         self.precision = choose_precision(self.settings, self.device)
         self.channels_last = use_channels_last(self.settings, self.device)
         self.metrics: list[dict[str, Any]] = []
+        """All evaluations so far."""
+        self.details: dict[str, Any] | None = None
+        """The details of the last evaluation of the run."""
         self.averages = Averages(self.settings, self.context.data.total_steps)
         self.checkpoints = CheckpointWriter()
         self.seconds_before = 0.0
@@ -296,6 +299,8 @@ class SSDGBase(AlgorithmBase):
             "ema": None if self.ema is None else dict(self.ema.shadow),
             "averages": self.averages.state(),
             "best": [self.best_eval_acc, self.best_it],
+            "metrics": list(self.metrics),
+            "details": self.details,
             "processes": self.context.group.all_gather(self._own_state()),
         }
 
@@ -319,6 +324,8 @@ class SSDGBase(AlgorithmBase):
                 self.ema.shadow[name].copy_(value)
         self.averages.restore(state["averages"], self.device)
         self.best_eval_acc, self.best_it = state["best"]
+        self.metrics[:] = state["metrics"]
+        self.details = state["details"]
         self._restore_own_state(state["processes"])
         self.it = state["iteration"]
         self.start_epoch = self.it // self.num_iter_per_epoch

@@ -123,7 +123,7 @@ def measure_averages(algorithm: SSDGBase) -> dict[str, float]:
 
 class EvaluationHook(Hook):
     """Measures every ``num_eval_iter`` steps and after the last, and appends the record to the run's metrics; the
-    details of the last evaluation become a file of their own."""
+    details of the last evaluation become a file of their own at the end of the run."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         is_last = self.is_last_iter(algorithm)
@@ -141,10 +141,9 @@ class EvaluationHook(Hook):
             "seconds": round(algorithm.seconds_before + time.monotonic() - algorithm.started, 3),
         }
         algorithm.metrics.append(record)
+        algorithm.details = details.content if is_last else None
         if algorithm.context.folder is not None and algorithm.context.group.is_main:
             algorithm.context.folder.append_metrics(record)
-            if is_last:
-                algorithm.context.folder.write_details(details.content)
         # USB's trackers read these names.
         algorithm.log_dict.update({name: value for name, value in measured.items() if value is not None})
         algorithm.log_dict["eval/top-1-acc"] = measured["source_val/top1"]

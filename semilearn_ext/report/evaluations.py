@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from semilearn_ext.errors import UserError
 from semilearn_ext.report.aggregate import Targets, is_complete, on_common_epochs, over_seeds, seed_means
 from semilearn_ext.report.metrics import NOT_METRICS, Metric
 from semilearn_ext.report.record_files import Source, significant
@@ -57,7 +58,7 @@ def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
 def _read(source: Source) -> list[dict[str, Any]]:
     try:
         records = source.read_metrics()
-    except (OSError, ValueError):
+    except (OSError, ValueError, UserError):
         return []
     return records if all(isinstance(record, dict) for record in records) else []
 

@@ -21,7 +21,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -308,7 +308,14 @@ class RunFolder:
         files.write_json(self.environment_file, environment)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All complete lines of ``metrics.jsonl``; a line that was interrupted while it was written is left out."""
+        """All complete lines of ``metrics.jsonl``; a line that was interrupted while it was written is left out.
+
+        The file of a finished run must be what its result was written with.
+        """
+        if self.is_finished:
+            recorded = self.read_result().get("metrics_sha256")
+            if recorded and (not self.metrics_file.is_file() or self.metrics_hash() != recorded):
+                raise UserError(f"{self.metrics_file}: does not belong to the result beside it; train the run again")
         if not os.path.lexists(self.metrics_file):
             return []
         records = []
@@ -326,11 +333,16 @@ class RunFolder:
     def append_metrics(self, record: dict[str, Any]) -> None:
         with files.open_to_append(self.metrics_file) as file:
             file.write(f"{json.dumps(record)}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
 
-    def rewind_metrics(self, iteration: int) -> None:
-        """Remove the evaluations after ``iteration``: they will be repeated."""
-        kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
-        files.write_text(self.metrics_file, "".join(json.dumps(record) + "\n" for record in kept))
+    def write_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the file by these evaluations."""
+        files.write_text(self.metrics_file, "".join(json.dumps(record) + "\n" for record in records))
+
+    def metrics_hash(self) -> str:
+        """SHA-256 of ``metrics.jsonl``, for ``result.json``."""
+        return hashlib.sha256(documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False)).hexdigest()
 
 
 def _read_json(path: Path) -> dict[str, Any]:
