@@ -24,6 +24,7 @@ from semilearn.algorithms import name2alg
 from semilearn.core.utils import TBLog, count_parameters, get_logger, over_write_args_from_dict, send_model_cuda
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.nets.classifier_net import class_weights, find_classifier
 from tests.stock import toy
 
 # USB's config/classic_cv/fixmatch/fixmatch_cifar10_40_0.yaml, with one name changed and small numbers.
@@ -83,8 +84,9 @@ class FewImages:
 
     def __init__(self, root: str, train: bool, download: bool, **_: Any) -> None:
         rng = np.random.default_rng(int(train))
-        self.data = rng.integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
-        self.targets = np.arange(60) % 10
+        count = 60 if train else 20
+        self.data = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        self.targets = np.arange(count) % 10
 
 
 @pytest.fixture(autouse=True)
@@ -154,14 +156,14 @@ def test_every_base_on_usbs_own_data(base: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("net", ["wrn_28_2", "resnet50", "vit_tiny_patch2_32"])
 def test_usbs_own_networks(net: str) -> None:
-    config = yaml.safe_load(CONFIG) | {"net": net, "batch_size": 2, "uratio": 1, "eval_batch_size": 60}
+    config = yaml.safe_load(CONFIG) | {"net": net, "batch_size": 2, "uratio": 1, "epoch": 1, "num_train_iter": 1}
     if net.startswith("vit"):
         config |= {"optim": "AdamW", "layer_decay": 0.5}
     args = arguments(yaml.safe_dump(config))
     model = main(args)
     check(model, args)
-    classifier = model.model.fc if net == "resnet50" else None
-    assert classifier is None or model.plugins["upcsc"].feature_projector.in_features == classifier.in_features
+    features = class_weights(find_classifier(model.model)).shape[1]
+    assert model.plugins["upcsc"].feature_projector.in_features == features
 
 
 def test_a_run_is_taken_up_again_by_usbs_flags() -> None:
