@@ -9,7 +9,20 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from semilearn_ext import __version__
-from semilearn_ext.commands import analyse, bench, data, job, predict, records, select, sweep, tables, train
+from semilearn_ext.commands import (
+    analyse,
+    bench,
+    claims,
+    data,
+    job,
+    predict,
+    records,
+    reproduce,
+    select,
+    sweep,
+    tables,
+    train,
+)
 from semilearn_ext.commands import list as list_
 from semilearn_ext.errors import UserError, did_you_mean, exit_code_of
 from semilearn_ext.settings.command_line import Parser
@@ -18,8 +31,10 @@ COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "sweep": sweep,
     "select": select,
+    "reproduce": reproduce,
     "records": records,
     "tables": tables,
+    "claims": claims,
     "analyse": analyse,
     "predict": predict,
     "data": data,
@@ -32,6 +47,7 @@ COMMANDS: dict[str, ModuleType] = {
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="ssdg",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, indent_increment=1),
         usage="ssdg COMMAND [options]",
         description="Semi-supervised domain generalization with USB. 'ssdg COMMAND --help' explains a command.",
     )

@@ -220,6 +220,8 @@ RUN = (
     "sweep status",
     "analyse curves",
     "analyse gains",
+    "claims",
+    "reproduce pacs --dry_run",
     "data show digits_mini",
     "data prepare digits_dg",
 )

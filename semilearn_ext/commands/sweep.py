@@ -119,12 +119,16 @@ def launch(arguments: argparse.Namespace, plan: Plan, retry: bool = False) -> No
     """Train what is unfinished, here or on SLURM; with ``--dry_run``, list it."""
     states = {State.FAILED} if retry else {State.PENDING, State.QUEUED, State.STOPPED, State.RUNNING}
     chosen = [job for job in plan.jobs if job.status.state in states]
-    dry_run = convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run")
+    dry_run = is_dry_run(arguments)
     if dry_run:
         print("\n".join(f"{job.status.state.value:<8} {job.folder}" for job in plan.jobs))
     print(f"{sweep.count(plan.jobs)}; {len(chosen)} to run", flush=True)
     if not dry_run:
         (_run_on_slurm if arguments.launcher == "slurm" else _run_here)(arguments, plan, chosen)
+
+
+def is_dry_run(arguments: argparse.Namespace) -> bool:
+    return bool(convert(getattr(arguments, "dry_run", False), bool, f"{COMMAND_LINE}: --dry_run"))
 
 
 class Plan(NamedTuple):
@@ -140,7 +144,10 @@ class Plan(NamedTuple):
 
 
 def plan_of_grid(grid: sweep.Grid) -> Plan:
-    experiments = sweep.experiments(grid)
+    return plan_of(sweep.experiments(grid))
+
+
+def plan_of(experiments: Mapping[Path, Settings]) -> Plan:
     return Plan(sweep.read_jobs(experiments), experiments, Path(next(iter(experiments.values())).save_dir))
 
 

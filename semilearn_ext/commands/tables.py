@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
         report = report._replace(tables=[released_table(report.results, arguments.released), *report.tables])
     if not report.tables:
         raise UserError("; ".join(report.absent))
-    texts = render(report, arguments.out, formats, _command())
+    texts = render(report, arguments.out, formats, command_line())
     if arguments.check:
         from semilearn_ext.report.check import check_files
 
@@ -107,7 +107,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"Wrote {', '.join(map(str, _to_open(texts, arguments.out)))}")
 
 
-def _command() -> str:
+def command_line() -> str:
+    """The command as it was given, without ``--check``."""
     return shlex.join(["ssdg", *(word for word in sys.argv[1:] if word != "--check")])
 
 

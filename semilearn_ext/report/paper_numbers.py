@@ -46,6 +46,13 @@ def methods_of(table: str) -> list[MethodId]:
     return list(dict.fromkeys(frame.loc[frame["table"] == table, "method"]))
 
 
+def rows(dataset: str) -> list[tuple[int, MethodId]]:
+    """Label count and method of everything that the paper prints for ``dataset``, each once, most labels first."""
+    frame = _as_printed()
+    printed = frame[frame["dataset"] == dataset]
+    return sorted(dict.fromkeys(zip(printed["labels"], printed["method"], strict=True)), key=lambda row: -row[0])
+
+
 def method_order() -> list[MethodId]:
     """All methods of the paper, in the order of its tables."""
     return list(dict.fromkeys(_as_printed()["method"]))

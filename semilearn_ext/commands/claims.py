@@ -1,0 +1,49 @@
+"""Write down, for every claim of the paper, its numbers, what was run here and what remains to be run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from semilearn_ext import files
+from semilearn_ext.errors import UserError
+
+HELP = "write down what was run for every claim of the paper"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUNS", help="folders that contain runs or records")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/reproduction.md"),
+        metavar="FILE",
+        help="(default: results/reproduction.md)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the file is not what the runs give"
+    )
+    parser.set_defaults(call=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.commands.tables import command_line
+    from semilearn_ext.report import claims, paper_numbers, paper_runs
+    from semilearn_ext.report.build import build
+    from semilearn_ext.report.check import check_files
+    from semilearn_ext.report.methods import MethodId
+
+    results = build(arguments.runs, (), (), "last").results if arguments.runs else None
+    hours: dict[tuple[str, int, MethodId], float] = {}
+    for dataset in paper_numbers.dataset_order():
+        hours |= paper_runs.paper_hours(dataset)
+    text = claims.render(results, hours, command_line())
+    if arguments.check:
+        check_files({arguments.out: text})
+        print(f"{arguments.out} is what the runs give")
+        return
+    try:
+        files.write_text(arguments.out, text)
+    except OSError as error:
+        raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
+    print(f"Wrote {arguments.out}")

@@ -1,0 +1,254 @@
+"""The paper's claims one by one: its numbers, what was run here, how far from its scale, what remains to be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from semilearn_ext.report import paper_numbers
+from semilearn_ext.report.baselines import differences
+from semilearn_ext.report.gains import interval_cell
+from semilearn_ext.report.layout import signed
+from semilearn_ext.report.methods import MethodId, dataset_title, setting_title
+from semilearn_ext.report.results import Results
+from semilearn_ext.report.run_groups import GROUP, Group
+from semilearn_ext.report.statistics import paired_gain
+
+Pair = tuple[MethodId, MethodId]
+PAPER_SETTINGS = {"net": "resnet18", "img_size": 224, "epoch": 20}
+"""What decides whether a run is at the paper's scale, besides the benchmark and the labels."""
+_NAMES = {"net": "network", "img_size": "pixels", "epoch": "epochs"}
+
+
+class Claim(NamedTuple):
+    """``pairs``: the first method is claimed to be better than the second."""
+
+    title: str
+    where: str
+    pairs: Sequence[Pair]
+    labels: Sequence[int] = (10, 5)
+    datasets: Sequence[str] = tuple(paper_numbers.dataset_order())
+    metric: str = "target/top1"
+
+
+def _m(base: str, plugin: str = "", variant: str = "") -> MethodId:
+    return MethodId(base, (plugin,) if plugin else (), variant)
+
+
+_BASES = ("freematch", "fixmatch", "stylematch")
+_UPCSC = [(_m(base, "upcsc"), _m(base)) for base in _BASES]
+CLAIMS = (
+    Claim("UPCSC improves its base with ten labels per class", "Table 2 (`label_10`)", _UPCSC, (10,)),
+    Claim("UPCSC improves its base with five labels per class", "Table 3 (`label_5`)", _UPCSC, (5,)),
+    Claim(
+        "UPCSC is better than other plug-ins",
+        "Table 4 (`plugins`), appendix (`plugins_freematch`)",
+        [
+            (_m(base, "upcsc"), _m(base, rival))
+            for base in ("fixmatch", "stylematch", "freematch")
+            for rival in ("fbcsa", "dgwm")
+        ],
+    ),
+    Claim(
+        "UPC and SC each improve FixMatch, and both together most",
+        "Table 5 and appendix (`ablation`)",
+        [
+            *((_m("fixmatch", part), _m("fixmatch")) for part in ("upc", "sc")),
+            *((_m("fixmatch", "upcsc"), _m("fixmatch", part)) for part in ("upc", "sc")),
+        ],
+        datasets=("pacs", "office_home"),
+    ),
+    Claim(
+        "Unconfident images as negatives improve UPC",
+        "appendix (`ablation_upc`)",
+        [(_m("fixmatch", "upc"), _m("fixmatch", "upc", "without_uu"))],
+        (10,),
+        ("pacs",),
+    ),
+    Claim(
+        "A weighted surrogate class is better than the top-1 or average proxy",
+        "appendix (`ablation_sc`)",
+        [(_m(b, "upcsc"), _m(b, "upcsc", v)) for b in ("fixmatch", "stylematch") for v in ("top1_proxy", "avg_proxy")],
+        (10,),
+        ("pacs",),
+    ),
+    Claim(
+        "UPCSC raises the accuracy on unlabelled source images",
+        "Figure 5 (curves)",
+        [(_m("fixmatch", "upcsc"), _m("fixmatch")), (_m("stylematch", "upcsc"), _m("stylematch"))],
+        (10,),
+        ("pacs",),
+        "unlabeled/top1",
+    ),
+)
+
+
+class Evidence(NamedTuple):
+    """One pair of methods in one experiment."""
+
+    setting: str
+    pair: str
+    scale: str
+    gain: str
+    interval: str
+    wins: str
+    seeds: int
+
+
+def evidence(claim: Claim, results: Results) -> list[Evidence]:
+    """Every experiment that bears on ``claim``. Benchmarks and label counts that the paper does not have count too."""
+    runs = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
+    found = []
+    for ours, theirs in claim.pairs:
+        for cell in results.cells[results.cells["method"] == ours].itertuples():
+            if not _bears_on(cell, claim):
+                continue
+            same = results.cells[
+                (results.cells["method"] == theirs)
+                & (results.cells["dataset"] == cell.dataset)
+                & (results.cells["labels"] == cell.labels)
+            ]
+            others = sorted(same.itertuples(), key=lambda other: len(differences(cell, other, results.configs)))
+            if not others:
+                continue
+            group, other = Group.of(cell), Group.of(others[0])
+            values = [_values(runs[key], claim.metric) for key in (group, other)]
+            gain = paired_gain(*values)
+            if gain.pairs:
+                found.append(
+                    Evidence(
+                        setting_title(group.dataset, group.labels),
+                        f"{group.title} against {other.title}",
+                        scale_of(results.configs[cell.config_hash], group.dataset, group.labels),
+                        signed(gain.mean),
+                        interval_cell(gain.low, gain.high).text,
+                        f"{gain.wins} of {gain.pairs}",
+                        gain.seeds,
+                    )
+                )
+    return found
+
+
+def _bears_on(cell: Any, claim: Claim) -> bool:
+    if cell.dataset in paper_numbers.dataset_order():
+        return cell.dataset in claim.datasets and cell.labels in claim.labels
+    return 10 in claim.labels or cell.labels == 5
+
+
+def _values(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """``runs`` with their ``value`` of ``metric`` in percent; those that did not record it are left out."""
+    if metric == "target/top1":
+        return runs
+    values = runs["metrics"].map(lambda metrics: metrics.get(metric, float("nan")))
+    return runs.assign(value=100 * values.astype(float)).dropna(subset=["value"])
+
+
+def scale_of(config: Mapping[str, Any], dataset: str, labels: int) -> str:
+    """``paper``, or in what the runs differ from the paper's: ``reduced: 96 pixels, not 224; 3 epochs, not 20``."""
+    differ = [
+        f"{config[name]} {_NAMES[name]}, not {value}"
+        if name != "net"
+        else f"{_NAMES[name]} {config[name]}, not {value}"
+        for name, value in PAPER_SETTINGS.items()
+        if name in config and config[name] != value
+    ]
+    if config.get("num_train_iter"):
+        differ.append(f"{config['num_train_iter']} steps in all")
+    if config.get("pretrain_path"):
+        differ.append(f"weights {config['pretrain_path']}")
+    if dataset not in paper_numbers.dataset_order():
+        differ.insert(0, "another benchmark")
+    if labels not in (10, 5):
+        differ.append(f"{labels} labels per class, not 10 or 5")
+    return f"reduced: {'; '.join(differ)}" if differ else "paper"
+
+
+def paper_gains(claim: Claim) -> list[str]:
+    """``FixMatch + UPCSC against FixMatch: PACS +2.8, …`` for every pair that the paper prints."""
+    lines = []
+    for ours, theirs in claim.pairs if claim.metric == "target/top1" else ():
+        parts = []
+        for labels in claim.labels:
+            for dataset in claim.datasets:
+                numbers = [paper_numbers.printed(dataset, labels, method) for method in (ours, theirs)]
+                if numbers[0] is not None and numbers[1] is not None:
+                    count = f" ({labels} labels)" if len(claim.labels) > 1 else ""
+                    parts.append(f"{dataset_title(dataset)} {signed(numbers[0][0] - numbers[1][0])}{count}")
+        if parts:
+            lines.append(f"{ours.title} against {theirs.title}: {', '.join(parts)}")
+    return lines
+
+
+def _methods_of(claim: Claim) -> set[MethodId]:
+    return {method for pair in claim.pairs for method in pair}
+
+
+def render(results: Results | None, hours: Mapping[tuple[str, int, MethodId], float], command: str) -> str:
+    """The whole page. ``hours``: estimated GPU hours of the paper's rows, by benchmark, label count and method."""
+    parts = [HEAD.format(command=command)]
+    for claim in CLAIMS:
+        parts += [f"## {claim.title}", f"In the paper: {claim.where}."]
+        if printed := paper_gains(claim):
+            parts.append("\n".join(f"- {line}" for line in printed))
+        found = evidence(claim, results) if results is not None else []
+        parts.append(_grid(found) if found else "Nothing was run here yet.")
+        parts.append(_remaining(claim, hours))
+    return "\n\n".join([*parts, TAIL]) + "\n"
+
+
+def _grid(found: Sequence[Evidence]) -> str:
+    head = "| Benchmark | Comparison | Scale | Gain | 95 % interval | Wins | Seeds |"
+    rows = [f"| {' | '.join(map(str, row))} |" for row in found]
+    return "\n".join([head, f"|{' --- |' * 7}", *rows])
+
+
+def _remaining(claim: Claim, hours: Mapping[tuple[str, int, MethodId], float]) -> str:
+    """The commands for the rows of ``claim``, one per benchmark."""
+    lines, total = [], 0.0
+    for dataset in claim.datasets:
+        rows = {
+            (labels, method): value
+            for (name, labels, method), value in hours.items()
+            if name == dataset and labels in claim.labels and method in _methods_of(claim)
+        }
+        if rows:
+            labels = ",".join(str(count) for count in claim.labels)
+            methods = ",".join(dict.fromkeys(method.name for _, method in rows))
+            about = f"# about {sum(rows.values()):.0f} GPU hours"
+            lines.append(f"ssdg reproduce {dataset} --labels {labels} --methods {methods} {PLACES}   {about}")
+            total += sum(rows.values())
+    text = "\n".join(lines)
+    return f"To be run at the paper's scale, about {total:.0f} GPU hours in all:\n\n```sh\n{text}\n```"
+
+
+PLACES = "--data_dir data --adain_dir weights/adain --gpus 0,1"
+HEAD = """# Reproduction record
+
+Generated by `{command}`. For every claim of the paper: its own numbers, what was run here, how far that is
+from the paper's scale, what came out, and what remains to be run on a GPU.
+
+Gains are in points: the mean over targets of the difference, paired by target and seed. The interval is a 95 %
+percentile bootstrap over seeds, stratified by target; it is too narrow with few seeds, and there is none with one.
+Reduced runs can show that this implementation behaves like the authors' and what happens in a smaller setting. They
+are no evidence for or against a claim at the paper's scale.
+
+One training step is equal to the released code's for every method that it has, by test:
+`tests/algorithms/test_released_steps.py` and `tests/test_released_pipeline.py`;
+[the released code](../docs/released_code.md) says what equals what.
+
+A command below runs the rows of one claim on one benchmark, with five seeds and four targets. Rows that several claims
+share are trained once, re-running a command resumes it, and records and tables are made at the end. Without `--labels`
+and `--methods`, all rows of the benchmark are run; `ssdg reproduce pacs --dry_run` prints the plan. GPU hours are
+estimates at an assumed rate, which that command prints; it uses the measured rate once runs on a GPU are finished."""
+
+TAIL = """## Many unlabelled images are unconfident, and their true class is among few candidates
+
+In the paper: Table 1 and Figure 2. The table `observation` of each study shows the rates beside the paper's;
+`ssdg analyse observation` draws the number of candidates.
+
+## Features are better separated, and the loss is flatter
+
+In the paper: Figures 6 and 7 (t-SNE, loss landscape). They need the weights of finished runs:
+`ssdg analyse tsne --help`, `ssdg analyse landscape --help`. Pictures of one run each are no evidence by themselves."""
