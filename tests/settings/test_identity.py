@@ -11,26 +11,25 @@ import pytest
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.sweep import Grid, experiments
-from semilearn_ext.settings import Settings, config_hash, load_settings, settings_from
+from semilearn_ext.settings import Settings, config_hash, settings_from
 from semilearn_ext.settings import content as contents
 from semilearn_ext.settings.fingerprint import differences, identity
 from tests.image_trees import grow, picture
 
-PINNED = {
-    "fixmatch_upcsc_digits_mini.yaml": "320129b281a7",
-    "fixmatch_pacs.yaml": "0a5c1dd84b96",
-    "fixmatch_upcsc_pacs.yaml": "b0bf28d75ffd",
-}
+DIGITS = {"algorithm": "fixmatch_upcsc", "step": "reference", "flip": False, "epoch": 10, "labels_per_class": 2}
+PACS = {"algorithm": "fixmatch", "step": "reference", "dataset": "pacs", "net": "resnet18", "img_size": 224}
+PACS |= {"pretrained": True, "epoch": 20, "num_eval_iter": 250}
+PINNED = {"90e75bf96594": DIGITS, "70f701066a07": PACS}
 
 
-@pytest.mark.parametrize("config", PINNED)
+@pytest.mark.parametrize("pinned", PINNED)
 def test_the_hash_of_a_benchmark_is_what_it_was_and_does_not_know_where_the_data_are(
-    config: str, tmp_path: Path
+    pinned: str, tmp_path: Path
 ) -> None:
     """Runs of earlier sweeps must be found again. A new scientific setting has to be a decision."""
     (tmp_path / "elsewhere" / "pacs").mkdir(parents=True)
-    for values in ({}, {"data_dir": str(tmp_path / "elsewhere"), "cache_dir": str(tmp_path), "seed": 7}):
-        assert config_hash(load_settings(Path(config), values)) == PINNED[config]
+    for moved in ({}, {"data_dir": str(tmp_path / "elsewhere"), "cache_dir": str(tmp_path), "seed": 7}):
+        assert config_hash(settings_from(**PINNED[pinned], **moved)) == pinned
 
 
 @pytest.fixture
