@@ -115,7 +115,7 @@ class AlgorithmSpec(Spec):
     calls_cuda: bool = False
     """Its own code calls ``.cuda()``."""
     float32_losses: bool = False
-    """Its own code mixes numbers of the network with float32 ones: only the network computes in half precision."""
+    """Its own code needs float32: only the network computes in half precision."""
     needs_float32: str = ""
     """Why it does not work in half precision; empty if it does."""
 

@@ -135,6 +135,7 @@ SPECS = (
             "clip_thresh": Option(False, "keep the global threshold at or below 0.95"),
         },
         takes_head=True,
+        float32_losses=True,
         weak_needs_cat=True,
     ),
     _usb(

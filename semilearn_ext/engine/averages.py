@@ -112,6 +112,7 @@ def averaged_tensors(model: nn.Module) -> list[Tensor]:
 def _copy(to: list[Tensor], values: list[Tensor]) -> None:
     for tensor, value in zip(to, values, strict=True):
         tensor.copy_(value)
+    torch.clear_autocast_cache()
 
 
 class AveragesHook(Hook):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from semilearn_ext.data.device_images import free_memory
 from semilearn_ext.data.packed import send
@@ -35,7 +36,7 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
     if name == "auto":
         name = next(kind for kind, usable in available.items() if usable)
         if problem:
-            warnings.warn(f"this runs on the {name}, not on the NVIDIA GPU: {problem}", stacklevel=2)
+            warnings.warn(f"this runs on the {name}, not on the NVIDIA GPU: {problem}", stacklevel=1)
     elif not available[name]:
         usable = ", ".join(kind for kind, usable in available.items() if usable)
         reason = f" ({problem})" if problem else ""
@@ -155,10 +156,10 @@ def autocast_network(model: nn.Module, precision: Precision) -> None:
     """Let ``model`` compute in ``precision`` by itself and return float32, for steps that are not made for autocast."""
     forward = model.forward
 
-    def in_precision(*args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
+    def in_precision(*args: Any, **kwargs: Any) -> Any:
         with precision.context():
             output = forward(*args, **kwargs)
-        return {name: value.float() for name, value in output.items()}
+        return tree_map(torch.Tensor.float, output)
 
     model.forward = in_precision
 
