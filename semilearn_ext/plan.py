@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from semilearn_ext import training
 from semilearn_ext.algorithms import requirements
@@ -10,6 +11,7 @@ from semilearn_ext.data.experiment import SSDGData, load_data
 from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
+from semilearn_ext.errors import UserError
 from semilearn_ext.registry import PLUGINS, method_title
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, config_hash, with_values
@@ -71,7 +73,10 @@ def _training(settings: Settings, data: SSDGData) -> Iterator[str]:
 
 
 def _parameters(context: RunContext) -> Iterator[str]:
-    """Counted on the algorithm itself: some replace the classifier or add heads."""
+    """Counted on the algorithm itself: some replace the classifier or add heads. Nothing is downloaded for it."""
+    settings = context.settings
+    if settings.pretrained and not settings.pretrain_path:
+        context = replace(context, settings=with_values(settings, pretrained=False))
     for group in training.build(context, logger=training.silent_logger()).optimizer.param_groups:
         count = sum(parameter.numel() for parameter in group["params"])
         decay = "" if group["weight_decay"] else ", no weight decay"
@@ -84,5 +89,19 @@ def _run(settings: Settings, data: SSDGData) -> str:
         f"  {settings.target_domain:<14} {data.total_steps} iterations = {data.epochs} epochs of "
         f"{data.steps_per_epoch}; {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
         f"{len(data.split.source_val)} validation, {len(data.split.target)} test images; "
-        f"{'finished' if RunFolder(path).is_finished else 'to do'}: {path}"
+        f"{_state(settings)}: {path}"
     )
+
+
+def _state(settings: Settings) -> str:
+    """What the command would do: a run counts as finished only if it is the same experiment."""
+    folder = RunFolder(run_path(settings))
+    if settings.overwrite:
+        return "to do"
+    try:
+        folder.check_content(settings)
+    except UserError as error:
+        return f"refused, because {str(error).removeprefix(f'{folder.path}: ')}"
+    if folder.is_finished:
+        return "finished"
+    return "to resume" if folder.checkpoint_files() else "to do"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from semilearn_ext import training
+from semilearn_ext.nets import resnet
 from semilearn_ext.plan import describe_plan
+from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings
 
 
@@ -23,3 +27,26 @@ def test_it_counts_what_the_algorithm_trains(
 ) -> None:
     assert expected in describe_plan(tiny(algorithm=algorithm))
     assert capsys.readouterr().out == ""
+
+
+def test_finished_is_only_the_same_experiment(tiny: Callable[..., Settings]) -> None:
+    settings = tiny(num_train_iter=2, algorithm="supervised")
+    assert "; to do: " in describe_plan(settings)
+    training.run(settings)
+    assert "; finished: " in describe_plan(settings)
+    other = describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1))
+    assert "; finished" not in other
+    assert "; refused, because the folder contains a run with another config" in other
+    assert "lr (0.05 and 0.1)" in other
+    assert "; to do: " in describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1, overwrite=True))
+    (run_path(settings) / "result.json").unlink()
+    assert "; to resume: " in describe_plan(settings)
+
+
+def test_no_weights_are_downloaded_for_a_plan(
+    tiny: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resnet, "imagenet_weights", lambda path: pytest.fail("asked for weights"))
+    plan = describe_plan(tiny(net="resnet18", pretrained=True))
+    assert "network     resnet18, pretrained" in plan
+    assert "backbone       11,176,512 parameters" in plan

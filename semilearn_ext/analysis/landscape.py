@@ -26,7 +26,7 @@ from tqdm import tqdm
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.hessian import Eigenpairs, Loss, largest_eigenpairs
 from semilearn_ext.analysis.load_model import LoadedModel, load_model
-from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, titles_of
+from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, comparison_title, titles_of
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.device import to_device
 
@@ -125,7 +125,7 @@ def _grid(loss: Loss, eigen: Eigenpairs, steps: np.ndarray, name: str) -> np.nda
     return values
 
 
-def draw(landscapes: Sequence[Landscape]) -> Figure:
+def draw(landscapes: Sequence[Landscape], compared: str) -> Figure:
     """One column per method: the surface, with its contours below. All share one scale."""
     columns = len(landscapes)
     levels = MaxNLocator(14).tick_values(
@@ -133,6 +133,7 @@ def draw(landscapes: Sequence[Landscape]) -> Figure:
     )
     scale = Normalize(levels[0], levels[-1])
     figure = Figure(figsize=(style.TWO_COLUMNS if columns > 1 else style.ONE_COLUMN, 4.8))
+    figure.suptitle(compared if columns > 1 else compared.replace("; ", "\n"), fontsize=style.SMALL)
     grid = figure.add_gridspec(2, columns, height_ratios=(1.2, 1))
     flat = []
     for column, landscape in enumerate(landscapes):
@@ -204,9 +205,9 @@ def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, 
     settings = runs[0].settings
     stem = f"landscape_{settings.dataset}_{settings.target_domain}"
     with style.look():
-        written = style.save(draw(landscapes), out, stem)
+        written = style.save(draw(landscapes, comparison_title(runs)), out, stem)
     table = eigenvalue_table(landscapes)
     written.append(style.save_numbers(grid_table(landscapes), out, stem))
     written.append(style.save_numbers(table, out, f"{stem}_eigenvalues"))
     title = f"loss on {landscapes[0].images} source images, and the largest eigenvalues of its Hessian"
-    return "\n".join([title, table.to_string(index=False), *style.wrote(written)])
+    return "\n".join([comparison_title(runs), title, table.to_string(index=False), *style.wrote(written)])

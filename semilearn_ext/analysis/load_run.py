@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from semilearn_ext.errors import UserError
-from semilearn_ext.report.methods import MethodId
+from semilearn_ext.report.methods import MethodId, setting_title
 from semilearn_ext.runs.folder import RunFolder, find_runs
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.content import dataset_name
@@ -88,6 +88,23 @@ def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def schedule_of(settings: Settings) -> str:
+    """How long a run is trained, with how many images per step and which learning rates over time."""
+    length = f"{settings.num_train_iter} iterations" if settings.num_train_iter else f"{settings.epoch} epochs"
+    warm_up = f" after {settings.num_warmup_iter} of warm-up" if settings.num_warmup_iter else ""
+    images = f"{settings.batch_size} + {settings.batch_size * settings.uratio} images per step"
+    return f"{length} of {images}, {settings.lr_schedule} per {settings.lr_step}{warm_up}"
+
+
+def comparison_title(runs: Sequence[FinishedRun]) -> str:
+    """What comparable runs have in common, for the top of a figure."""
+    settings, result = runs[0].settings, runs[0].result
+    return (
+        f"{setting_title(dataset_name(settings), settings.labels_per_class)}, target {settings.target_domain}, seed "
+        f"{settings.seed}; {result['iterations']} iterations, {settings.step} step, {result['scale']} scale"
+    )
+
+
 def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
     settings = run.settings
     conditions = {
@@ -95,6 +112,9 @@ def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
         "content of the images": run.result.get("images_sha256"),
         "target domain": settings.target_domain,
         "seed": str(settings.seed),
+        "training step": settings.step,
+        "schedule": schedule_of(settings),
+        "scale": run.result["scale"],
     }
     if "seed" not in except_for and "target domain" not in except_for:
         conditions["set of labelled images"] = {row[0] for row in run.folder.read_split()["train_x"]}

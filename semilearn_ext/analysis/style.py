@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 from semilearn_ext import files
 
 ONE_COLUMN, TWO_COLUMNS = 3.25, 6.75
+SMALL = 7
+"""The smallest text, in points."""
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, BLACK = COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00"),
     *("#CC79A7", "#56B4E9", "#F0E442", "#000000"),
@@ -33,9 +35,9 @@ _LOOK: dict[str, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,

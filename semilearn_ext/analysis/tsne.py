@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from semilearn_ext.analysis import style
 from semilearn_ext.analysis.features import features
 from semilearn_ext.analysis.load_model import LoadedModel, load_model
-from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, titles_of
+from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, comparison_title, titles_of
 
 SETS = {"labelled source": style.RED, "unlabelled source": style.BLUE, "target": style.GREY}
 COMPONENTS = 50
@@ -120,9 +120,10 @@ def measure(loaded: LoadedModel, title: str, options: Options) -> Embedding:
     )
 
 
-def draw(embeddings: Sequence[Embedding]) -> Figure:
+def draw(embeddings: Sequence[Embedding], compared: str) -> Figure:
     columns = [*SETS, "all"]
-    figure = Figure(figsize=(style.TWO_COLUMNS, 1.8 * len(embeddings) + 0.7))
+    figure = Figure(figsize=(style.TWO_COLUMNS, 1.8 * len(embeddings) + 0.9))
+    figure.suptitle(compared, fontsize=style.SMALL)
     axes = figure.subplots(len(embeddings), len(columns), squeeze=False)
     for axis, title in zip(axes[0], columns, strict=True):
         axis.set_title(title)
@@ -208,10 +209,10 @@ def main(runs: Sequence[FinishedRun], out: Path, options: Options, device: str, 
     settings = runs[0].settings
     stem = f"tsne_{settings.dataset}_{settings.target_domain}"
     with style.look():
-        written = style.save(draw(embeddings), out, stem)
+        written = style.save(draw(embeddings, comparison_title(runs)), out, stem)
     numbers = number_table(embeddings)
     written.append(style.save_numbers(point_table(embeddings), out, stem))
     written.append(style.save_numbers(numbers, out, f"{stem}_numbers"))
     heading = "silhouette of the classes per set, and squared MMD between source and target, computed on the features"
     body = numbers.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-    return "\n".join([heading, body, *style.wrote(written)])
+    return "\n".join([comparison_title(runs), heading, body, *style.wrote(written)])

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, load_run, load_runs, titles_of
+from semilearn_ext.analysis.load_run import (
+    FinishedRun,
+    check_comparable,
+    comparison_title,
+    load_run,
+    load_runs,
+    titles_of,
+)
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import dump, with_values
 
@@ -44,6 +51,14 @@ def test_methods_alone_may_differ(pair: tuple[FinishedRun, FinishedRun]) -> None
         ({"dataset": "pacs"}, "the dataset differs (digits_mini and pacs)"),
         ({"source_domains": "print,street"}, "the set of source domains differs (all others and print, street)"),
         ({"seed": 2}, "the seed differs (1 and 2)"),
+        ({"step": "reference"}, "the training step differs (usb and reference)"),
+        (
+            {"num_train_iter": 400},
+            "the schedule differs (40 iterations of 30 + 30 images per step, cosine per epoch and",
+        ),
+        ({"num_train_iter": 0, "epoch": 10}, "and 10 epochs of 30 + 30 images per step, cosine per epoch)"),
+        ({"uratio": 2}, "and 40 iterations of 30 + 60 images per step, cosine per epoch)"),
+        ({"lr_schedule": "constant"}, "and 40 iterations of 30 + 30 images per step, constant per epoch)"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused_with_the_reason(
@@ -62,6 +77,19 @@ def test_other_labelled_images_are_refused(copied: Any, pair: tuple[FinishedRun,
     (other.path / "split.json").write_text(json.dumps(split))
     with pytest.raises(UserError, match="the set of labelled images differs"):
         check_comparable([pair[0], other])
+
+
+def test_another_scale_is_refused(copied: Any, pair: tuple[FinishedRun, FinishedRun]) -> None:
+    other = copied()
+    other.folder.write_result({**other.result, "scale": "paper"})
+    with pytest.raises(UserError, match=r"the scale differs \(reduced and paper\)"):
+        check_comparable([pair[0], load_run(other.path)])
+
+
+def test_what_is_compared_has_a_title(pair: tuple[FinishedRun, FinishedRun]) -> None:
+    title = comparison_title(pair)
+    for part in ("digits_mini", "5 labels", "target pen", "seed 1", "40 iterations", "usb step", "reduced scale"):
+        assert part in title
 
 
 def test_an_unfinished_run_is_refused(copied: Any) -> None:
