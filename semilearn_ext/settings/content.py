@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.schema import Settings
@@ -158,6 +156,8 @@ def _read_all(root: Path, names: Sequence[str], progress: bool) -> str:
 
 def in_parallel(function: Callable[[Any], Any], items: Sequence[Any], title: str, progress: bool) -> Iterator[Any]:
     """``function`` of every item, in order, by a few threads that never run far ahead of the consumer."""
+    from tqdm import tqdm  # here, because --help imports this module
+
     bar = tqdm(total=len(items), desc=title, unit="img", disable=None if progress else True, leave=False)
     with bar, ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(0, len(items), _CHUNK):
