@@ -53,10 +53,14 @@ class Observed:
 
 
 def train_runs(settings: Settings) -> list[FinishedRun]:
-    """A run of three epochs per target, in a separate folder. Finished runs are kept, interrupted ones are resumed."""
+    """A run of three epochs per target. Finished runs are kept, interrupted ones are resumed.
+
+    They are kept apart, in ``<save_dir>_observation``: tables and curves of ``save_dir`` are of complete runs.
+    """
     if settings.origins.get("epoch") != COMMAND_LINE:
         settings = with_values(settings, epoch=EPOCHS)
-    settings = with_values(settings, save_dir=str(Path(settings.save_dir) / "observation"))
+    apart = Path(settings.save_dir).expanduser().resolve()
+    settings = with_values(settings, save_dir=str(apart.with_name(f"{apart.name}_observation")))
     runs = []
     for target in targets_of(settings):
         run_settings = with_values(settings, target_domain=target)

@@ -69,9 +69,9 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("results/figures"),
+        default=Path("figures"),
         metavar="DIR",
-        help="output folder (default: results/figures)",
+        help="output folder (default: figures)",
     )
 
 

@@ -83,8 +83,9 @@ def test_a_config_is_trained_once_for_every_target(
     quick = ("--batch_size", 6, "--labels_per_class", 5, "--num_train_iter", 2, "--num_eval_iter", 2)
     config = ("--c", ROOT / "config/ssdg/fixmatch_digits_mini.yaml", "--p_cutoff", 0.12)
     analyse("observation", *config, *flags, *quick)
-    results = sorted((tmp_path / "runs" / "observation").rglob("result.json"))
+    results = sorted((tmp_path / "runs_observation").rglob("result.json"))
     assert len(results) == 4
+    assert not (tmp_path / "runs").exists(), "tables and curves would find them there"
     times = [path.stat().st_mtime_ns for path in results]
     said = capsys.readouterr().out
     table = pd.read_csv(tmp_path / "figures" / "observation_digits_mini.csv")

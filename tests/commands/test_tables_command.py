@@ -48,12 +48,12 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     done = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("## Comparison: FixMatch, ERM (`compare`)")
-    assert done.stdout.endswith("Wrote results/tables.md, results/csv, results/latex, results/page.html\n")
+    assert done.stdout.endswith("Wrote tables/tables.md, tables/csv, tables/latex, tables/page.html\n")
     assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in done.stderr
     assert "1 run is unfinished and not in any table" in done.stderr
     assert "ablation: no runs for this table; left out" in done.stderr
-    written = sorted(path for path in (tmp_path / "results").rglob("*") if path.is_file())
-    built = {path.relative_to(tmp_path / "results").as_posix() for path in written}
+    written = sorted(path for path in (tmp_path / "tables").rglob("*") if path.is_file())
+    built = {path.relative_to(tmp_path / "tables").as_posix() for path in written}
     names = {"summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
     latex = {f"latex/{name}.tex" for name in (*names, "all")}
     assert built == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in (*names, "runs"))}
@@ -70,6 +70,24 @@ def test_one_table_in_one_format(tmp_path: Path) -> None:
     assert "an upper bound, never a result" in done.stdout
 
 
+def test_tables_of_an_earlier_command_are_named_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "runs", 50)
+    monkeypatch.chdir(tmp_path)
+    main(["tables", "runs", "--tables", "summary,by_target"])
+    (tmp_path / "tables" / "csv" / "mine.csv").write_text("a,b\n1,2\n")
+    assert "earlier command" not in capsys.readouterr().err
+    main(["tables", "runs", "--tables", "summary", "--format", "csv,latex"])
+    assert "written by an earlier command and not changed now: tables/tables.md, tables/csv/by_target.csv, " in (
+        said := capsys.readouterr().err
+    )
+    assert "tables/latex/by_target.tex, tables/page.html\n" in said
+    assert "mine.csv" not in said
+    assert "summary.csv" not in said
+    assert (tmp_path / "tables" / "csv" / "by_target.csv").exists()
+
+
 def test_one_markdown_file(tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     done = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
@@ -82,9 +100,9 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
     """The tables can be built again from it: here one mean, by hand."""
     count = write_many(tmp_path / "runs", seeds=2, labels=(5,))
     assert tables("runs", "--format", "csv", cwd=tmp_path).returncode == 0
-    written = pd.read_csv(tmp_path / "results" / "csv" / "runs.csv", comment="#")
+    written = pd.read_csv(tmp_path / "tables" / "csv" / "runs.csv", comment="#")
     assert len(written) == count
-    summary = pd.read_csv(tmp_path / "results" / "csv" / "summary.csv", comment="#").set_index(["dataset", "method"])
+    summary = pd.read_csv(tmp_path / "tables" / "csv" / "summary.csv", comment="#").set_index(["dataset", "method"])
     own = written[(written["dataset"] == "pacs") & (written["method"] == "fixmatch")]
     assert 100 * own["last"].mean() == pytest.approx(summary.loc[("pacs", "fixmatch"), "mean"])
 
@@ -125,7 +143,7 @@ def test_mistakes_are_one_line(
     said = capsys.readouterr().err
     assert words in said
     assert len(said.splitlines()) == 1
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "tables").exists()
 
 
 def test_torch_is_not_imported(tmp_path: Path) -> None:
