@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from semilearn_ext.analysis import style
 from semilearn_ext.registry import PLUGINS
 from semilearn_ext.report.build import build
-from semilearn_ext.report.gains import EXPLANATION, gains, interval_cell
+from semilearn_ext.report.gains import EXPLANATION, check_not_empty, gains, interval_cell
 from semilearn_ext.report.layout import signed
 from semilearn_ext.report.methods import setting_title
 
@@ -43,6 +43,7 @@ def _colour(low: float, high: float) -> str:
 def main(roots: Sequence[Path], out: Path, plugin: str) -> str:
     report = build(roots, (), (), "last")
     table, notes = gains(report.results, plugin)
+    check_not_empty(table, report.results, plugin)
     title = PLUGINS.get(plugin, "plug-in").title if plugin in PLUGINS else plugin
     parts = []
     for (dataset, labels), same in table.groupby(["dataset", "labels"], sort=False):

@@ -12,6 +12,7 @@ from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.report import statistics_table, tables
 from semilearn_ext.report.aggregate import all_targets
 from semilearn_ext.report.evaluations import read_evaluations
+from semilearn_ext.report.gains import gains_table
 from semilearn_ext.report.layout import Table
 from semilearn_ext.report.methods import MethodId
 from semilearn_ext.report.metrics import NOT_METRICS, Metric
@@ -20,7 +21,7 @@ from semilearn_ext.report.records import read_records
 from semilearn_ext.report.results import Results, make_results
 from semilearn_ext.report.run_groups import read_configs, with_setups
 
-TABLES = ("summary", "by_target", "statistics", *PAPER_TABLES, "observation")
+TABLES = ("gains", "summary", "by_target", "statistics", *PAPER_TABLES, "observation")
 """All tables, in the order of a report."""
 
 
@@ -89,6 +90,7 @@ def _with_protocol(runs: pd.DataFrame, protocol: str) -> tuple[pd.DataFrame, lis
 def make_tables(results: Results, names: Sequence[str], compared: Sequence[str]) -> tuple[list[Table], list[str]]:
     """The tables that have runs, those of ``compared`` first, and one line for each that has none."""
     makers: Mapping[str, Callable[[Results], Table | None]] = {
+        "gains": gains_table,
         "summary": tables.summary,
         "by_target": tables.by_target,
         "statistics": statistics_table.against_baselines,

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pandas as pd
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.registry import PLUGINS
 from semilearn_ext.report.baselines import find_baseline, note_lines
-from semilearn_ext.report.layout import Cell, number, signed
+from semilearn_ext.report.layout import Cell, Column, Panel, Table, number, signed
+from semilearn_ext.report.methods import setting_title
 from semilearn_ext.report.results import Results
 from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.report.statistics import paired_gain
 
-COLUMNS = ["dataset", "labels", "base", "method", "title", "base_mean", "gain", "low", "high", "wins", "pairs", "seeds"]
+COLUMNS = [
+    *("dataset", "labels", "base", "method", "title", "base_mean", "mean", "gain", "low", "high", "wins", "pairs"),
+    "seeds",
+]
+PLUGIN = "upcsc"
+"""The plug-in that the paper is about."""
 EXPLANATION = (
     "Gain: the mean over targets of the difference from the base, paired by target and seed. Interval: 95 % percentile "
     "bootstrap over seeds, stratified by target, which is too narrow with few seeds."
@@ -33,18 +40,49 @@ def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
         gain = paired_gain(runs[group], runs[baseline])
         if not gain.pairs:
             continue
-        base = runs[baseline].groupby("target")["value"].mean().mean()
+        base, mean = (runs[key].groupby("target")["value"].mean().mean() for key in (baseline, group))
         label = group.title.replace(f" + {_title(group)}", "", 1)
-        row = (group.dataset, group.labels, group.method.base, group.method.name, label, base)
+        row = (group.dataset, group.labels, group.method.base, group.method.name, label, base, mean)
         rows.append((*row, gain.mean, gain.low, gain.high, gain.wins, gain.pairs, gain.seeds))
-    if not rows:
-        known = sorted({cell.method.plugins[0] for cell in results.cells.itertuples() if len(cell.method.plugins) == 1})
-        raise UserError(
-            f"no runs of a base with and without {plugin} (plug-ins with runs: {', '.join(known) or 'none'})"
-        )
     frame = pd.DataFrame(rows, columns=COLUMNS)
     order = ["dataset", "labels", "gain"]
     return frame.sort_values(order, ascending=[True, False, False], ignore_index=True), note_lines(notes)
+
+
+def check_not_empty(table: pd.DataFrame, results: Results, plugin: str) -> None:
+    if table.empty:
+        known = sorted({cell.method.plugins[0] for cell in results.cells.itertuples() if len(cell.method.plugins) == 1})
+        names = ", ".join(known) or "none"
+        raise UserError(f"no runs of a base with and without {plugin} (plug-ins with runs: {names})")
+
+
+def gains_table(results: Results) -> Table | None:
+    """Every base against itself with UPCSC, which the paper is about; None without such a pair."""
+    frame, notes = gains(results, PLUGIN)
+    if frame.empty:
+        return None
+    title = PLUGINS.get(PLUGIN, "plug-in").title
+    decimals = results.metric.decimals
+    panels = []
+    for (dataset, labels), same in frame.groupby(["dataset", "labels"], sort=False):
+        rows = [
+            [
+                Cell(row.title, row.title.lower()),
+                Cell(signed(row.gain, decimals), row.gain),
+                interval_cell(row.low, row.high, decimals),
+                Cell(f"{row.wins} of {row.pairs}", row.wins / row.pairs),
+                number(row.base_mean, decimals),
+                number(row.mean, decimals),
+                number(float(row.seeds), 0),
+            ]
+            for row in same.itertuples()
+        ]
+        columns = ("Base", "gain", "95 % interval", "wins", "base", f"+ {title}", "seeds")
+        dataset, labels = str(dataset), int(labels)
+        panels.append(Panel(setting_title(dataset, labels), [Column(name) for name in columns], rows, labels, dataset))
+    text = f"{results.what()}. {EXPLANATION} Wins: pairs of target and seed in which the base with {title} is better."
+    data = frame.drop(columns="title").rename(columns={"labels": "labels_per_class"})
+    return Table("gains", results.titled(f"What {title} adds to its base"), text, panels, data, notes)
 
 
 def _title(group: Group) -> str:

@@ -10,6 +10,7 @@ import yaml
 from semilearn_ext.report.aggregate import by_target
 from semilearn_ext.report.build import Report
 from semilearn_ext.report.evaluations import curves, metric_names
+from semilearn_ext.report.gains import PLUGIN
 from semilearn_ext.report.methods import dataset_title, labels_title, setting_title
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.provenance import environments
@@ -145,11 +146,25 @@ def _chart_data(results: Results) -> dict[str, Any]:
     drawable = {name for curve in found for name in curve.mean}
     return {
         "names": names,
+        "first": _first_lines(results),
         "metric": _metric(results.metric),
         "metrics": [_metric(Metric(name)) for name in metric_names(results.evaluations) if name in drawable],
         "curves": drawn,
         "bars": _bars(results),
     }
+
+
+def _first_lines(results: Results) -> list[str]:
+    """The methods in the order in which charts show them at first: each base next to itself with UPCSC."""
+    ordered = results.cells.sort_values("method", key=sort_key, kind="stable")
+    groups = [Group.of(row) for row in ordered.itertuples()]
+    first = [
+        group
+        for one in groups
+        if one.method.plugins == (PLUGIN,) and not one.method.variant
+        for group in (*(base for base in groups if base.method == one.method.baseline), one)
+    ]
+    return list(dict.fromkeys(group.title for group in (*first, *groups)))
 
 
 def _metric(metric: Metric) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     assert "ablation: no runs for this table; left out" in done.stderr
     written = sorted(path for path in (tmp_path / "tables").rglob("*") if path.is_file())
     built = {path.relative_to(tmp_path / "tables").as_posix() for path in written}
-    names = {"summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
+    names = {"gains", "summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
     latex = {f"latex/{name}.tex" for name in (*names, "all")}
     assert built == {"tables.md", "page.html", *latex, *(f"csv/{name}.csv" for name in (*names, "runs"))}
     for path in written:

@@ -90,13 +90,10 @@
     return [Math.max(0, Math.floor(low / step) * step), Math.min(100, Math.ceil(high / step) * step || step)];
   };
 
-  const MANY = 8;
+  const MANY = 6;  // lines and bars that a chart shows at first
   const state = new Map();  // figure -> names that are switched off
   const seriesOf = (figure) => data[figure.dataset.chart].filter(
     (method) => method.dataset === figure.dataset.dataset && String(method.labels) === figure.dataset.labels);
-  const last = (method) => data.bars.find(
-    (bar) => bar.dataset === method.dataset && bar.labels === method.labels && bar.name === method.name)?.mean.at(-1) ?? -1;
-
   const frame = (figure, metric, [low, high], height) => {
     const width = Math.max(280, figure.clientWidth);
     const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": figure.ariaLabel });
@@ -219,8 +216,9 @@
     if (figure.hidden) return;
     const all = seriesOf(figure);
     if (!state.has(figure)) {
-      const best = [...all].sort((a, b) => last(b) - last(a)).slice(MANY).map((method) => method.name);
-      state.set(figure, new Set(best));
+      const place = (method) => data.first.indexOf(method.name);
+      const rest = [...all].sort((a, b) => place(a) - place(b)).slice(MANY).map((method) => method.name);
+      state.set(figure, new Set(rest));
     }
     figure.replaceChildren(figure.querySelector("figcaption"));
     if (!all.length) {
