@@ -1,6 +1,6 @@
 """Run hostile cases and print counts.
 
-python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, 500 bad inputs, code
+python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, all bad inputs, code
 python -m tests.hostile kills --count 40 --seed 1    a part of it, drawn with another seed
 """
 
@@ -55,6 +55,12 @@ def run_flips(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     return flips.in_checkpoint(flips.small_checkpoint(folder), count, seed)
 
 
+def run_inputs(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    from tests.hostile import inputs
+
+    return inputs.run(folder, count or None, seed)
+
+
 def run_code(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     from tests.hostile import code
 
@@ -64,6 +70,7 @@ def run_code(folder: Path, count: int, seed: int) -> Mapping[str, int]:
 PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
     "kills": (run_kills, 200),
     "flips": (run_flips, 5000),
+    "inputs": (run_inputs, 0),
     "code": (run_code, 0),
 }
 
@@ -81,7 +88,7 @@ def main() -> None:
             table[name] = call(Path(folder), arguments.count or count, arguments.seed)
     for name, counts in table.items():
         print(f"{name:<8}", ", ".join(f"{count} {what}" for what, count in counts.items()))
-    bad = ("differ", "failed", "tracebacks", "undetected", "accepted", "code run")
+    bad = ("differ", "failed", "tracebacks", "undetected", "accepted", "unreadable", "code run")
     sys.exit(1 if any(counts.get(what, 0) for counts in table.values() for what in bad) else 0)
 
 

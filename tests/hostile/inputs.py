@@ -1,0 +1,396 @@
+"""Bad inputs by command: each must end in one line that starts with ``error:`` and exit code 2, or, where a command
+reads many files, name the bad one and leave it out."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from semilearn_ext import registry
+from semilearn_ext.settings.schema import KEYS, TYPES
+from tests.hostile.commands import Outcome, call
+from tests.image_trees import grow
+from tests.report.write_run import write_run
+
+NOT_NUMBERS = (
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "9" * 400,
+    "-" + "9" * 5000,
+    "many",
+    "",
+    "[1]",
+    "1,2",
+    "0x1g",
+    "½",
+    "1e",
+    "--1",
+)
+BAD_NAMES = (
+    "/../../x",
+    "..",
+    ".x",
+    "a/b",
+    "a b",
+    "a\nb",
+    "\x1b[31m",
+    "x" * 200,
+    "-x",
+    "$(touch sprung)",
+    "a;b",
+    "\udcff",
+)
+BAD_YAML = {
+    "brackets": "a: " + "[" * 100_000,
+    "dashes": "- " * 50_000,
+    "braces": "{a: " * 50_000,
+    "aliases": "a: &a [x]\n"
+    + "".join(f"b{k}: &b{k} [{', '.join([f'*b{k - 1}' if k else '*a'] * 9)}]\n" for k in range(12)),
+    "itself": "lr: &a [*a]",
+    "twice": "lr: 0.1\nlr: 0.2\n",
+    "object": "seed: !!python/object/apply:os.system ['touch sprung']\n",
+    "date": "variant: 2024-99-99\n",
+    "list": "- lr\n- seed\n",
+    "number": "3\n",
+    "unknown": "learning_rate: 0.1\n",
+    "nested": "lr: {a: 1}\n",
+    "listed": "seed: [1, 2]\n",
+    "null": "seed: null\n",
+    "truth": "variant: no\n",
+    "octet": "seed: \x00\n",
+    "tab": "lr:\t0.1\n\tseed: 1\n",
+    "circle": "base: circle.yaml\n",
+    "missing base": "base: nowhere.yaml\n",
+    "base of a wrong type": "base: {a: b}\n",
+    "secret base": "base: /etc/passwd\n",
+    "methods of a wrong type": "methods: [a]\n",
+    "code": "extend: [trap.py]\n",
+    "half": "lr: 'abc\n",
+    "two documents": "lr: 0.1\n---\nlr: 0.2\n",
+}
+
+
+class Case(NamedTuple):
+    name: str
+    words: list[str]
+    left_out: str = ""
+    """Where a command reads many files and goes on without the bad one: what it says then."""
+
+
+def settings_cases() -> Iterator[Case]:
+    """Every number out of its range and every word out of its choices, given to the algorithm that has it."""
+    for name, entry in KEYS.items():
+        about = dict(entry.metadata)
+        yield from _values("fixmatch", name, TYPES[name], about)
+    for spec in (*registry.ALGORITHMS, *registry.PLUGINS):
+        method = spec.name if spec in list(registry.ALGORITHMS) else f"fixmatch_{spec.name}"
+        if getattr(spec, "unavailable", ""):
+            continue
+        for name, option in spec.options.items():
+            yield from _values(method, name, option.type, vars(option))
+
+
+def _values(method: str, name: str, kind: Any, about: dict[str, Any]) -> Iterator[Case]:
+    values: list[str] = []
+    if kind in (int, float, float | None):
+        values += [value for value in NOT_NUMBERS if not (kind == float | None and value == "none")]
+        for limit, sign in (("minimum", -1), ("maximum", 1)):
+            if about.get(limit) is not None:
+                values.append(repr(about[limit] + sign * (1 if kind is int else 0.001)))
+        values += [repr(about[limit]) for limit in ("above", "below") if about.get(limit) is not None]
+        values += ["0.5"] if kind is int else []
+    elif kind is bool:
+        values += ["maybe", "2", "nan", "[]"]
+    elif about.get("choices"):
+        values += ["", "nothing", about["choices"][0].upper() + "x", "\x1b[1m"]
+    elif about.get("check"):
+        values += list(BAD_NAMES)
+    for value in values:
+        yield Case(f"{name}={value[:20]!r}", ["train", "--algorithm", method, f"--{name}={value}", "--dry_run"])
+
+
+def yaml_cases(folder: Path) -> Iterator[Case]:
+    folder.mkdir()
+    for name, text in BAD_YAML.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text)
+        yield Case(f"YAML: {name}", ["train", "--c", str(path), "--dry_run"])
+        yield Case(f"YAML in a sweep: {name}", ["sweep", "--c", str(path), "--dry_run"])
+    os.mkfifo(folder / "fifo.yaml")
+    (folder / "zero.yaml").symlink_to("/dev/zero")
+    (folder / "folder.yaml").mkdir()
+    (folder / "latin.yaml").write_bytes(b"variant: caf\xe9\n")
+    with (folder / "giant.yaml").open("wb") as file:
+        file.truncate(10**11)
+    for name in ("fifo", "zero", "folder", "latin", "giant"):
+        yield Case(f"config: {name}", ["train", "--c", str(folder / f"{name}.yaml"), "--dry_run"])
+
+
+def sweep_cases(folder: Path) -> Iterator[Case]:
+    grid = ["sweep", "--dry_run"]
+    for flag, values in {
+        "--seeds": ("1-", "5-1", "x", "1-99999999999", "-3", "", "4294967296", "1.5", "1-10000000", "9" * 5000),
+        "--labels": ("0", "x", "-1", "", "1-99999999999"),
+        "--algorithms": ("nothing", "fixmatch_", "", "_upcsc", "fixmatch,fixmach", "../x"),
+        "--targets": ("moon", "", "../x", "all,moon"),
+        "--jobs": ("0", "-1", "x", "1000000000", "9" * 400, "1.5"),
+        "--jobs_per_gpu": ("0", "1000000000", "x"),
+        "--time": ("x", "-1", "0", "1:2:3:4", "9" * 5000),
+        "--sbatch": ("x", "=", "=1"),
+        "--gpus_per_node": ("0", "x"),
+        "--launcher": ("cloud",),
+    }.items():
+        for value in values:
+            yield Case(f"sweep {flag} {value[:20]!r}", [*grid, f"{flag}={value}"])
+    (folder / "empty").mkdir()
+    for action in ("status", "retry"):
+        for place in ("nowhere", "empty"):
+            yield Case(f"sweep {action} {place}", ["sweep", action, str(folder / place)])
+        yield Case(f"sweep {action} without a folder", ["sweep", action, "--seeds", "x"])
+    yield Case("sweep that overwrites", [*grid, "--overwrite", "true"])
+    yield Case("sweep with two axes", [*grid, "--seeds", "1", "--seed", "2"])
+
+
+BAD_RESULTS: dict[str, Any] = {
+    "deep": "[" * 100_000,
+    "deep object": '{"a":' * 100_000,
+    "list": "[1]",
+    "text": '"x"',
+    "null": "null",
+    "huge number": '{"format": ' + "9" * 400 + "}",
+    "half": '{"format": 2,',
+    "binary": b"\xff\xfe\x00\x01",
+    "above 1": {"top1": {"last": 1.5, "source_val": 0.5, "oracle": 0.5}},
+    "negative": {"top1": {"last": -0.1, "source_val": 0.5, "oracle": 0.5}},
+    "metric above 1": {"metrics": {"target/top1": 1.5}},
+    "nested metric": {"metrics": {"a": {"b": 1}}},
+    "seed as text": {"seed": "1"},
+    "no name": {"base": ""},
+    "name with newline": {"title": "a\nb"},
+    "name with escape": {"title": "\x1b[31mred"},
+    "variant that leaves": {"variant": "/../../x"},
+    "target that leaves": {"dataset": "own", "target_domain": "../../x"},
+    "dataset that leaves": {"dataset": "../../x"},
+    "script": {"version": "<script>alert(1)</script>\n"},
+    "long name": {"title": "x" * 100_000},
+    "labels beyond": {"labels_per_class": 10**400},
+    "endless time": {"seconds": 1e999},
+    "negative seed": {"seed": -1},
+    "plugins as text": {"plugins": "upcsc"},
+    "plugin that leaves": {"plugins": ["../x"]},
+    "old format": {"format": 1},
+}
+
+
+def results_cases(folder: Path) -> Iterator[Case]:
+    """A good run and a bad one: tables must be of the good one and name the other."""
+    for number, (name, content) in enumerate(BAD_RESULTS.items()):
+        root = folder / f"results{number}"
+        write_run(root, 80)
+        bad = write_run(root, 90, target_domain="street") / "result.json"
+        if isinstance(content, dict):
+            content = json.dumps({**json.loads(bad.read_text()), **content})
+        bad.write_bytes(content if isinstance(content, bytes) else content.encode())
+        words = ["tables", str(root), "--out", str(folder / "out"), "--format", "md"]
+        yield Case(f"result: {name}", words, left_out="left out")
+        yield Case(f"status of result: {name}", ["sweep", "status", str(root)], left_out="2 runs")
+        yield Case(f"curves of result: {name}", ["analyse", "curves", str(bad.parent), "--out", str(folder / "out")])
+
+
+def special_files_cases(folder: Path) -> Iterator[Case]:
+    """Pipes, devices and links in the place of the files of a run."""
+    makers = {
+        "fifo": os.mkfifo,
+        "zero": lambda path: path.symlink_to("/dev/zero"),
+        "dangling": lambda path: path.symlink_to("nowhere"),
+        "folder": lambda path: path.mkdir(),
+        "secret": lambda path: path.symlink_to("/etc/passwd"),
+    }
+    for kind, make in makers.items():
+        for file in ("result.json", "config.yaml", "metrics.jsonl", "environment.json"):
+            root = folder / f"special {kind} {file}"
+            write_run(root, 80)
+            bad = write_run(root, 90, target_domain="street") / file
+            bad.unlink()
+            make(bad)
+            words = ["tables", str(root), "--out", str(folder / "out"), "--format", "md,html"]
+            said = {"result.json": "", "environment.json": "Wrote"}.get(file, "warning: ")
+            yield Case(f"{file} is a {kind}", words, left_out=said or ("left out|unfinished"))
+
+
+def out_cases(folder: Path) -> Iterator[Case]:
+    """Output that cannot be written, for every command that writes."""
+    root = folder / "good"
+    run = write_run(root, 80)
+    file = folder / "a_file"
+    file.write_text("")
+    (folder / "a_folder.md").mkdir()
+    grow(folder / "own", [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=4)
+    own = ["--root", str(folder / "own")]
+    for place in (file / "x", Path("/proc/nothing/x"), Path("/dev/null/x")):
+        yield Case(f"tables --out {place}", ["tables", str(root), "--out", str(place)])
+        yield Case(f"records --out {place}", ["records", str(root), "--out", str(place)])
+        yield Case(
+            f"curves --out {place}", ["analyse", "curves", str(run), "--out", str(place), "--metric", "target/top1"]
+        )
+        yield Case(f"split --out {place}", ["data", "split", "folder", *own, "--labels", "1", "--out", str(place)])
+        yield Case(f"show --out {place}", ["data", "show", "folder", *own, "--out", f"{place}.png"])
+        yield Case(
+            f"train --save_dir {place}", ["train", "--save_dir", str(place), "--target_domain", "pen", "--epoch", "1"]
+        )
+    yield Case("tables --out on a folder", ["tables", str(root), "--out", str(folder / "a_folder.md")])
+    yield Case("show --out on a folder", ["data", "show", "folder", *own, "--out", str(folder / "own")])
+
+
+def data_cases(folder: Path) -> Iterator[Case]:
+    """Datasets and label splits that make no sense."""
+    trees = {
+        "one class": ["ink/a", "oil/a", "pen/a"],
+        "one domain": ["ink/a", "ink/b"],
+        "classes that differ in case": ["ink/cat", "ink/Cat", "ink/dog", "oil/cat", "oil/dog", "pen/cat", "pen/dog"],
+        "a domain called all": ["all/a", "all/b", "oil/a", "oil/b", "pen/a", "pen/b"],
+        "a class missing": ["ink/a", "ink/b", "oil/a", "pen/a", "pen/b"],
+        "escape in a domain": ["ink\x1b[31m/a", "ink\x1b[31m/b", "oil/a", "oil/b", "pen/a", "pen/b"],
+    }
+    common = ["--labels_per_class", "1", "--batch_size", "2", "--img_size", "16", "--dry_run"]
+    for name, classes in trees.items():
+        root = folder / name
+        grow(root, classes, count=6)
+        data = ["--dataset", "folder", "--data_dir", str(root)]
+        yield Case(f"data: {name}", ["train", *data, *common])
+    root = folder / "sound"
+    grow(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+    train = ["train", "--dataset", "folder", "--data_dir", str(root), "--target_domain", "pen", *common]
+    row = ["ink/a/0.png", 0, "ink"]
+    splits: dict[str, Any] = {
+        "deep": "[" * 100_000,
+        "not a mapping": [],
+        "no lists": {"train_x": {}, "train_u": 3},
+        "negative labels": {"train_x": [["ink/a/0.png", -1, "ink"]], "train_u": []},
+        "labels as text": {"train_x": [["ink/a/0.png", "0", "ink"]], "train_u": []},
+        "labels as truth": {"train_x": [["ink/a/0.png", True, "ink"]], "train_u": []},
+        "huge labels": {"train_x": [["ink/a/0.png", 10**400, "ink"]], "train_u": []},
+        "path that leaves": {"train_x": [["../../etc/passwd", 0, "ink"]], "train_u": []},
+        "absolute path": {"train_x": [["/etc/passwd", 0, "ink"]], "train_u": []},
+        "rows of a wrong form": {"train_x": [{}], "train_u": []},
+        "empty": {"train_x": [], "train_u": []},
+        "twice": {"train_x": [row, row], "train_u": [row]},
+        "empty path": {"train_x": [["", 0, "ink"]], "train_u": []},
+        "path with a null": {"train_x": [["a\0b", 0, "ink"]], "train_u": []},
+    }
+    for name, content in splits.items():
+        path = folder / f"split {name}.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        yield Case(f"split: {name}", [*train, "--split_file", str(path)])
+    for name in ("/dev/zero", str(folder), "nowhere.json", "{x}", "\0"):
+        yield Case(f"split file {name!r}", [*train, "--split_file", name])
+    for flag, values in {
+        "--labels": ("0", "-1", "x", "9" * 30),
+        "--seeds": ("-1", "x", "4294967296", "9" * 5000),
+    }.items():
+        for value in values:
+            words = ["data", "split", "folder", "--root", str(root), "--labels", "1", "--out", str(folder / "splits")]
+            yield Case(f"data split {flag} {value[:20]}", [*words, flag, value])
+    for flag, values in {"--size": ("0", "-1", "x", "1000000"), "--alpha": ("nan", "-1", "7", "x")}.items():
+        for value in values:
+            words = ["data", "show", "folder", "--root", str(root), "--out", str(folder / "a.png"), flag, value]
+            yield Case(f"data show {flag} {value}", [*words, *(["--style"] if flag == "--alpha" else [])])
+    for action in ("prepare", "check", "show", "split"):
+        for name in ("nothing", "../x", "\x1b[31m"):
+            out = ["--out", "x"] if action in ("show", "split") else []
+            yield Case(f"data {action} {name!r}", ["data", action, name, *out])
+
+
+def analysis_cases(folder: Path) -> Iterator[Case]:
+    run = str(write_run(folder / "analysed", 80))
+    for flag, values in {
+        "--span": ("nan", "inf", "-1", "x", "1e999"),
+        "--points": ("2", "1", "0", "-3", "x", "1000000001", "nan"),
+        "--images": ("-1", "x", "nan"),
+        "--device": ("moon",),
+    }.items():
+        for value in values:
+            yield Case(f"landscape {flag} {value}", ["analyse", "landscape", "--run", run, f"{flag}={value}"])
+    for value in ("0", "-1", "x", "nan", "9"):
+        yield Case(f"tsne --limit {value}", ["analyse", "tsne", "--run", run, f"--limit={value}"])
+    for words in (["analyse"], ["analyse", "moon"], ["analyse", "curves"], ["analyse", "curves", "nowhere"]):
+        yield Case(" ".join(words), words)
+    for metric in ("", "nothing", "../x", "\x1b[31m", "x" * 1000):
+        yield Case(f"curves --metric {metric[:10]!r}", ["analyse", "curves", run, "--metric", metric])
+        yield Case(f"tables --metric {metric[:10]!r}", ["tables", run, "--metric", metric])
+    for flag in ("--tables", "--compare", "--format", "--protocol"):
+        for value in ("", "nothing", "a,b", "\x1b[31m"):
+            yield Case(f"tables {flag} {value!r}", ["tables", run, f"{flag}={value}", "--out", str(folder / "out")])
+    for words in (
+        ["predict"],
+        ["predict", "x.png"],
+        ["predict", "nowhere.png", "--run", run],
+        ["predict", run, "--run", "x"],
+    ):
+        yield Case(" ".join(words)[:60], words)
+    for words in (
+        ["job", "nowhere"],
+        ["job"],
+        ["list", "moon"],
+        ["list", "--extend", "nowhere.py"],
+        ["bench"],
+        ["moon"],
+    ):
+        yield Case(" ".join(words), words)
+    for words in (
+        ["list", "--markdown", "nowhere.md"],
+        ["bench", "step", "--steps", "0"],
+        ["bench", "step", "--set", "x"],
+    ):
+        yield Case(" ".join(words), words)
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    yield from settings_cases()
+    yield from yaml_cases(folder / "yaml")
+    yield from sweep_cases(folder)
+    yield from results_cases(folder)
+    yield from special_files_cases(folder)
+    yield from out_cases(folder)
+    yield from data_cases(folder / "data")
+    yield from analysis_cases(folder)
+
+
+def problem(case: Case, outcome: Outcome) -> str:
+    """What is wrong with the answer to a bad input: ``tracebacks``, ``accepted`` or nothing."""
+    if outcome.crashed:
+        return "tracebacks"
+    if case.left_out:
+        said = outcome.output + outcome.errors
+        return "" if outcome.code in (0, 2) and any(words in said for words in case.left_out.split("|")) else "accepted"
+    if not outcome.is_one_line:
+        return "accepted"
+    line = next(line for line in outcome.errors.splitlines() if line.startswith("error: "))
+    return "" if line.isprintable() and len(line) < 1000 else "unreadable"
+
+
+def run(folder: Path, count: int | None = None, seed: int = 0) -> Counter[str]:
+    """All cases, or ``count`` of them."""
+    chosen = list(cases(folder))
+    if count is not None and count < len(chosen):
+        chosen = random.Random(seed).sample(chosen, count)
+    counts = Counter[str](inputs=0, tracebacks=0, accepted=0, unreadable=0)
+    for case in chosen:
+        common = ["--cache_dir", str(folder / "cache")] if case.words[0] in ("train", "sweep") else []
+        outcome = call([*case.words, *common], folder)
+        wrong = problem(case, outcome)
+        counts["inputs"] += 1
+        if wrong:
+            counts[wrong] += 1
+            print(
+                f"{wrong}: {case.name}: exit code {outcome.code}: {(outcome.errors or outcome.output)[-400:]!r}",
+                flush=True,
+            )
+    return counts
