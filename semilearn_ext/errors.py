@@ -34,6 +34,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
+LONGEST = 2000
+"""Characters of a message that are shown."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
@@ -87,7 +89,8 @@ def exit_code_of(main: Callable[[], None]) -> int:
 
 
 def _failed(message: str) -> int:
-    print(f"error: {printable(message)}", file=sys.stderr)
+    line = printable(message)
+    print(f"error: {line if len(line) <= LONGEST else f'{line[:LONGEST]}…'}", file=sys.stderr)
     return 2
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from semilearn_ext.algorithms.style_view import StyleView
 from semilearn_ext.data import views
+from semilearn_ext.data.contact_sheet import save
 from semilearn_ext.data.experiment import load_images, view_spec
 from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.settings import Settings
@@ -57,6 +58,4 @@ def _figure(plain: Tensor, cells: Tensor, domains: list[str], alpha: float, out:
             if other != k:
                 axes[k + 1][other + 1].imshow(cells[k, other].permute(1, 2, 0).numpy())
     figure.tight_layout(pad=0.4)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110)
-    plt.close(figure)
+    save(figure, out)

@@ -10,6 +10,7 @@ from typing import Any
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId, setting_title
+from semilearn_ext.report.records import check_fields
 from semilearn_ext.runs.folder import RunFolder, find_runs
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.content import dataset_name
@@ -48,7 +49,9 @@ def load_run(path: Path) -> FinishedRun:
         )
     if not folder.is_finished:
         raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
-    return FinishedRun(folder, folder.read_settings(), folder.read_result())
+    result = folder.read_result()
+    check_fields(result, str(folder.result_file))
+    return FinishedRun(folder, folder.read_settings(), result)
 
 
 def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:

@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from semilearn_ext import files
+from semilearn_ext.report.writers import csv_text
 
 ONE_COLUMN, TWO_COLUMNS = 3.25, 6.75
 SMALL = 7
@@ -84,7 +85,7 @@ def _copy(buffer: io.BytesIO, file: IO[bytes]) -> None:
 def save_numbers(frame: pd.DataFrame, out: Path, name: str) -> Path:
     """Write ``out/name.csv``."""
     path = out / f"{name}.csv"
-    files.write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    files.write_text(path, csv_text(frame, "%.6g"))
     return path
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext.commands.argument_types import add_trust
+from semilearn_ext.commands.argument_types import add_trust, number_between, real_between
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.command_line import add_settings
 from semilearn_ext.settings.config_files import find_config
@@ -23,7 +23,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
     tsne = figures.add_parser("tsne", help="t-SNE of the features, one row per method")
     tsne.add_argument(
         "--limit",
-        type=_at_least(10),
+        type=number_between(10, 10**6),
         default=1000,
         metavar="N",
         help="maximum number of images per set (default: 1000)",
@@ -31,14 +31,18 @@ def add(analyse: argparse.ArgumentParser) -> None:
     tsne.set_defaults(call=run_tsne)
     landscape = figures.add_parser("landscape", help="source loss along the first two eigenvectors of the Hessian")
     landscape.add_argument(
-        "--images", type=_at_least(0), default=256, metavar="N", help="number of source images; 0: all (default: 256)"
+        "--images",
+        type=number_between(0, 10**7),
+        default=256,
+        metavar="N",
+        help="number of source images; 0: all (default: 256)",
     )
     landscape.add_argument(
         "--points", type=_odd, default=21, metavar="N", help="grid points along each direction (default: 21)"
     )
     landscape.add_argument(
         "--span",
-        type=float,
+        type=real_between(0, 1e6),
         default=0,
         metavar="X",
         help="length of the longest step along each direction; 0: chosen from the curvature (default: 0)",
@@ -138,19 +142,11 @@ def _add_observation(figures: Any) -> None:
     parser.set_defaults(call=run_observation)
 
 
-def _at_least(smallest: int) -> Any:
-    def number(text: str) -> int:
-        if int(text) < smallest:
-            raise argparse.ArgumentTypeError(f"must be at least {smallest}")
-        return int(text)
-
-    return number
-
-
 def _odd(text: str) -> int:
-    if int(text) < 3 or int(text) % 2 == 0:
-        raise argparse.ArgumentTypeError("must be odd and at least 3, so that the middle point is the trained network")
-    return int(text)
+    number = number_between(3, 1001)(text)
+    if number % 2 == 0:
+        raise argparse.ArgumentTypeError("must be odd, so that the middle point is the trained network")
+    return number
 
 
 def run_observation(arguments: argparse.Namespace) -> None:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
+from collections.abc import Callable
 from typing import Any
 
+from semilearn_ext.errors import shown
 from semilearn_ext.settings import extensions
+
+MOST, LARGEST = 10_000, 2**32 - 1
+"""The largest count of anything, and the largest seed that all random number generators take."""
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +46,10 @@ def numbers(text: str) -> list[int]:
         first, dash, last = word.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise argparse.ArgumentTypeError(f"expected numbers such as 1-5 or 1,3, got {text!r}")
+        if max(len(first), len(last)) > len(str(LARGEST)) or int(last or first) > LARGEST:
+            raise argparse.ArgumentTypeError(f"expected numbers of at most {LARGEST}, got {shown(word)}")
+        if int(last or first) - int(first) + len(values) >= MOST:
+            raise argparse.ArgumentTypeError(f"{shown(text)} are more than {MOST} numbers")
         values += range(int(first), int(last or first) + 1)
     if not values:
         raise argparse.ArgumentTypeError(f"{text!r} is an empty range")
@@ -46,9 +57,33 @@ def numbers(text: str) -> list[int]:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return int(text)
+    return number_between(1, MOST)(text)
+
+
+def number_between(smallest: int, largest: int) -> Callable[[str], int]:
+    """The type of a whole number in this range."""
+
+    def number(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not smallest <= int(text) <= largest:
+            raise argparse.ArgumentTypeError(f"expected a number from {smallest} to {largest}, got {shown(text)}")
+        return int(text)
+
+    return number
+
+
+def real_between(smallest: float, largest: float) -> Callable[[str], float]:
+    """The type of a real number in this range."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not smallest <= value <= largest:
+            raise argparse.ArgumentTypeError(f"expected a number from {smallest:g} to {largest:g}, got {shown(text)}")
+        return value
+
+    return number
 
 
 def pair(text: str) -> tuple[str, str]:

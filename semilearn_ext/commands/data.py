@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from semilearn_ext.commands.argument_types import words
+from semilearn_ext.commands.argument_types import LARGEST, number_between, positive, real_between, words
 from semilearn_ext.errors import UserError
 
 HELP = "download, check, show and split datasets"
@@ -30,19 +30,35 @@ def add(data: argparse.ArgumentParser) -> None:
         action.set_defaults(call=partial(run, call))
     show.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="image file to write")
     show.add_argument(
-        "--size", type=int, metavar="N", help="side of an image in pixels (default: 96, or 224 with --style)"
+        "--size",
+        type=number_between(8, 4096),
+        metavar="N",
+        help="side of an image in pixels (default: 96, or 224 with --style)",
     )
     show.add_argument("--cache_dir", type=Path, metavar="DIR", help="folder for decoded images")
     show.add_argument("--style", action="store_true", help="show StyleMatch's style view: content, style and result")
     show.add_argument(
-        "--alpha", type=float, default=0.5, metavar="X", help="share of the style, with --style (default: 0.5)"
+        "--alpha",
+        type=real_between(0, 1),
+        default=0.5,
+        metavar="X",
+        help="share of the style, with --style (default: 0.5)",
     )
     show.add_argument("--adain_dir", metavar="DIR", help="folder with decoder.pth and vgg_normalised.pth, for --style")
     split.add_argument(
-        "--labels", type=int, default=10, metavar="N", help="labelled images per class and source domain (default: 10)"
+        "--labels",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="labelled images per class and source domain (default: 10)",
     )
     split.add_argument(
-        "--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], metavar="S", help="seeds (default: 1 2 3 4 5)"
+        "--seeds",
+        type=number_between(0, LARGEST),
+        nargs="+",
+        default=[1, 2, 3, 4, 5],
+        metavar="S",
+        help="seeds (default: 1 2 3 4 5)",
     )
     split.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write the splits to")
     split.add_argument(
@@ -83,6 +99,8 @@ def run_show(arguments: argparse.Namespace) -> None:
     from semilearn_ext.settings import settings_from
 
     spec = DATASETS.get(arguments.name, "dataset")
+    if arguments.out.suffix.lower() != ".png":
+        raise UserError(f"--out: {arguments.out}: expected the name of a PNG file: NAME.png")
     size = spec.image_size or arguments.size or (224 if arguments.style else 96)
     values = {"dataset": spec.name, "data_dir": arguments.root, "img_size": size, "flip": spec.flip}
     if arguments.cache_dir:

@@ -25,6 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext import files
     from semilearn_ext.analysis.predict import Predictor, image_files
+    from semilearn_ext.report.writers import csv_text
 
     images = image_files(arguments.images)
     predictor = Predictor.load(arguments.run, arguments.device)
@@ -35,6 +36,6 @@ def run(arguments: argparse.Namespace) -> None:
         table = frame.astype({"confident": object}).fillna({"confident": ""})
         print(table.to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4f}"))
         return
-    files.write_text(arguments.out, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    files.write_text(arguments.out, csv_text(frame, "%.6g"))
     unreadable = int((frame["problem"] != "").sum())
     print(f"Wrote {arguments.out}: {len(frame)} images, {unreadable} of which could not be read")

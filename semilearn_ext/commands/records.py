@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, printable
 
 HELP = "collect finished runs in small files, to commit or to merge"
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     except OSError as error:
         raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
     for warning in collected.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)
     if collected.added + collected.known == 0:
         where = ", ".join(map(str, arguments.runs))
         raise UserError(f"{where}: no finished run ({collected.unfinished} unfinished)")

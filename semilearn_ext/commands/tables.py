@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from semilearn_ext import files
 from semilearn_ext.commands.argument_types import words
-from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.errors import UserError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from semilearn_ext.report.build import Report
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--out: {arguments.out}: cannot be written: {error.strerror}") from None
     print(markdown(report.tables[0]))
     for line in _first(report.remarks()):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     stale = left_by_others(texts, arguments.out)
     if stale:
         print(f"written by an earlier command and not changed now: {', '.join(map(str, stale))}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import matplotlib
@@ -9,7 +10,9 @@ import matplotlib
 matplotlib.use("Agg")
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
+from semilearn_ext import files
 from semilearn_ext.data import views
 from semilearn_ext.data.experiment import load_images, view_spec
 from semilearn_ext.settings import Settings
@@ -48,6 +51,12 @@ def draw(settings: Settings, out: Path) -> None:
             if column == 0:
                 axis.set_ylabel(domain, fontsize=12)
     figure.tight_layout(pad=0.4)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110)
+    save(figure, out)
+
+
+def save(figure: Figure, out: Path) -> None:
+    """Write ``figure`` as a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
     plt.close(figure)
+    files.write_atomically(out, lambda file: file.write(buffer.getbuffer()))

@@ -7,7 +7,7 @@ incomplete tree never looks like a complete one, and an interrupted download con
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from semilearn_ext import files
+from semilearn_ext import documents, files
 from semilearn_ext.data.layouts import plain_name
 from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.data.split_files import FETCH_SPLITS
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
+from semilearn_ext.names import check_name
 from semilearn_ext.registry import DATASETS
 
 
@@ -84,6 +85,8 @@ def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
     taken: set[Path] = set()
     total = sum(spec.counts.values())
     for number, row in enumerate(tqdm(read_rows(parquet), total=total, unit="img", desc=spec.name, disable=None)):
+        if row.domain not in spec.counts:
+            raise UserError(f"{spec.name}: {shown(row.domain)} is not one of its domains ({', '.join(spec.counts)})")
         counts[row.domain] += 1
         file = partial / row.domain / row.label / row.file
         if file in taken:
@@ -115,19 +118,21 @@ def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:
                     yield Row(
                         row["image"]["bytes"], _file_name(row["image"]), plain_name(row["domain"]), names[row["label"]]
                     )
-        except (OSError, KeyError, ValueError, IndexError) as error:
+        except (OSError, KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a parquet file with image, domain and label: {error}") from None
 
 
 def _class_names(schema: Any) -> list[str]:
     """The names of the classes in the order of their numbers. The Hub writes them into the file's metadata."""
-    features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-    return [plain_name(name) for name in features["label"]["names"]]
+    metadata = documents.parse_json((schema.metadata or {})[b"huggingface"], "metadata")
+    features = metadata["info"]["features"]
+    return [check_name(plain_name(name), "class") for name in features["label"]["names"]]
 
 
 def _file_name(image: dict[str, Any]) -> str:
     """The image's own file name without folders, with an ending that says what it is."""
     name = PurePosixPath((image.get("path") or "").replace("\\", "/")).name.lstrip(".")
+    name = re.sub(r"[^\w.-]", "_", name)[-100:].lstrip(".")
     if "." in name:
         return name
     ending = ".png" if image["bytes"].startswith(b"\x89PNG") else ".jpg"

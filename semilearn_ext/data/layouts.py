@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from semilearn_ext.data.splits import Item
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 from semilearn_ext.files import image_files, subfolders
 
 
@@ -69,8 +69,15 @@ def list_tree(
     for domain, folder in folders.items():
         for part in parts or ("",):
             base = PurePosixPath(folder, part)
+            classes_here: dict[str, str] = {}
             for class_folder in subfolders(root / base):
                 name = plain_name(class_folder)
+                other = classes_here.setdefault(name, class_folder)
+                if other != class_folder:
+                    raise UserError(
+                        f"{root / base}: {other!r} and {class_folder!r} would be one class, {name!r}; rename or merge "
+                        f"the folders"
+                    )
                 classes_of[domain].add(name)
                 for file in image_files(root / base / class_folder):
                     path = str(base / class_folder / file)
@@ -82,6 +89,8 @@ def list_tree(
     items = [Item(path, number[name], domain, key) for path, name, domain, key in rows]
     if not items:
         raise UserError(f"{root}: no images in {', '.join(sorted(folders.values()))}")
+    if len(classes) < 2:
+        raise UserError(f"{root}: only one class, {classes[0]!r}; there is nothing to tell apart")
     return Tree(root, tuple(folders), tuple(classes), items, frozenset(held_out) if "val" in parts else None)
 
 
@@ -118,6 +127,8 @@ def read_list(path: Path) -> Iterator[tuple[str, int]]:
 def check_relative(name: str, where: str) -> str:
     """``name`` if it is a path that stays below the folder it is relative to, else a UserError."""
     path = PurePosixPath(name.replace("\\", "/"))
+    if not path.parts or "\0" in name:
+        raise UserError(f"{where}: {shown(name)} is not the name of a file")
     if path.is_absolute() or ".." in path.parts or re.match(r"^[A-Za-z]:", name):
         raise UserError(f"{where}: {name!r} leads outside the benchmark's folder")
     return str(path)

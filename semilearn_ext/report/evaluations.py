@@ -58,9 +58,18 @@ def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
 def _read(source: Source) -> list[dict[str, Any]]:
     try:
         records = source.read_metrics()
-    except (OSError, ValueError, UserError):
+    except UserError:
         return []
-    return records if all(isinstance(record, dict) for record in records) else []
+    return records if all(map(_is_sound, records)) else []
+
+
+def _is_sound(record: Any) -> bool:
+    """An evaluation as a run writes it: accuracies are shares."""
+    return isinstance(record, dict) and all(
+        not isinstance(value, int | float) or (not value < 0 and not value > 1)
+        for name, value in record.items()
+        if Metric(name).is_accuracy
+    )
 
 
 def _warnings(bad: list[Any]) -> list[str]:

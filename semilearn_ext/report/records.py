@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
+from semilearn_ext.names import LONGEST, check_folder_name
 from semilearn_ext.report.methods import MethodId, domains_of
+from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.record_files import EXPERIMENT_FILE, Source, read_experiment
 from semilearn_ext.runs.folder import MARKERS, RunFolder, RunName, find_folders
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
@@ -80,7 +82,7 @@ def read_run(folder: RunFolder) -> dict[str, Any]:
 
 
 def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any]:
-    _check_fields(result, where)
+    check_fields(result, where)
     domains = domains_of(result["dataset"])
     if domains and result["target_domain"] not in domains:
         raise UserError(f"{where}: {result['target_domain']!r} is not a domain of {result['dataset']}")
@@ -100,22 +102,30 @@ def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any
     }
 
 
-def _check_fields(result: Mapping[str, Any], where: str) -> None:
+def check_fields(result: Mapping[str, Any], where: str) -> None:
     """Refuse a result in which a field is missing or has a value that no run writes."""
     missing = [name for name in _FIELDS if name not in result]
     if missing:
         raise UserError(f"{where}: not the result of a run: no {', '.join(missing)}")
     for name, (is_valid, expected) in {**_FIELDS, **_OPTIONAL}.items():
         if not is_valid(result.get(name)):
-            raise UserError(f"{where}: damaged: {name} is {result[name]!r}, expected {expected}")
+            raise UserError(f"{where}: damaged: {name} is {shown(result[name])}, expected {expected}")
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and 0 < len(value) <= 2 * LONGEST and value.isprintable()
+
+
+def _is_folder(value: Any) -> bool:
+    """A name that becomes a folder, in runs and in records."""
+    try:
+        return isinstance(value, str) and value.isprintable() and bool(check_folder_name(value, ""))
+    except UserError:
+        return False
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value < 2**53
 
 
 def _is_number(value: Any) -> bool:
@@ -123,12 +133,11 @@ def _is_number(value: Any) -> bool:
 
 
 _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(
-        ("dataset", "base", "title", "target_domain", "config_hash", "version", "scale"), (_is_name, "a name")
-    ),
+    **dict.fromkeys(("title", "config_hash", "version", "scale"), (_is_name, "a name")),
+    **dict.fromkeys(("dataset", "base", "target_domain"), (_is_folder, "a name")),
     **dict.fromkeys(("labels_per_class", "seed", "iterations"), (_is_count, "a count")),
-    "plugins": (lambda value: isinstance(value, list) and all(map(_is_name, value)), "a list of names"),
-    "variant": (lambda value: isinstance(value, str), "a name or nothing"),
+    "plugins": (lambda value: isinstance(value, list) and all(map(_is_folder, value)), "a list of names"),
+    "variant": (lambda value: value == "" or _is_folder(value), "a name or nothing"),
     "top1": (
         lambda value: (
             isinstance(value, dict)
@@ -137,7 +146,14 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         ),
         f"shares between 0 and 1 for {', '.join(PROTOCOLS)}",
     ),
-    "metrics": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by name"),
+    "metrics": (
+        lambda value: (
+            isinstance(value, dict)
+            and all(map(_is_number, value.values()))
+            and all(0 <= share <= 1 for name, share in value.items() if Metric(name).is_accuracy)
+        ),
+        "numbers by name, accuracies between 0 and 1",
+    ),
     "seconds": (lambda value: _is_number(value) and math.isfinite(value), "a finite number"),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from semilearn_ext.errors import Interrupted, UserError
+from semilearn_ext.errors import Interrupted, UserError, printable
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.process_pool import Outcome, Pool, Start
 
@@ -119,7 +119,7 @@ def _progress_bar(total: int) -> Any:
 
 
 def _print(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)
+    tqdm.write(printable(line), file=sys.stderr)
     sys.stderr.flush()
 
 

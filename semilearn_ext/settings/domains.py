@@ -9,6 +9,7 @@ from pathlib import Path
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.files import subfolders
+from semilearn_ext.names import check_folder_name
 from semilearn_ext.registry import DATASETS
 from semilearn_ext.settings.schema import Settings
 from semilearn_ext.specs import DatasetSpec
@@ -33,6 +34,10 @@ def _folders_in_data_dir(settings: Settings) -> list[str]:
             f"{settings.where('data_dir')}: {root}: expected a folder for each of two or more domains, "
             f"found {', '.join(names) or 'none'}"
         )
+    for name in names:
+        check_folder_name(name, f"{settings.where('data_dir')}: {root}")
+    if "all" in names:
+        raise UserError(f"{settings.where('data_dir')}: {root}: a domain cannot be called 'all'; rename the folder")
     return names
 
 

@@ -49,7 +49,7 @@ def run(line: str) -> int:
     [
         ("--seeds 5-1", "--seeds: '5-1' is an empty range"),
         ("--seeds one", "--seeds: expected numbers such as 1-5 or 1,3, got 'one'"),
-        ("--jobs 0", "--jobs: expected a positive integer, got '0'"),
+        ("--jobs 0", "--jobs: expected a number from 1 to 10000, got '0'"),
         ("--seeds 1-3 --seed 2", "--seeds and --seed are both given"),
         ("--sede 3", "--sede: no such setting; did you mean 'seed"),
         ("stats runs", "invalid choice: 'stats'"),

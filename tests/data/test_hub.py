@@ -102,3 +102,16 @@ def test_the_others_are_explained(name: str, tmp_path: Path) -> None:
 def test_an_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'pasc' is not a known dataset; did you mean 'pacs'"):
         hub.prepare("pasc", tmp_path)
+
+
+@pytest.mark.parametrize(("domain", "file"), [("../../x", "a.jpg"), ("photo", "../../../x.jpg"), ("photo", "a\0b.jpg")])
+def test_names_from_the_hub_stay_inside(domain: str, file: str, tmp_path: Path) -> None:
+    assert "/" not in hub._file_name({"path": file, "bytes": b""})
+    assert "\0" not in hub._file_name({"path": file, "bytes": b""})
+    if domain != "photo":
+        row = hub.Row(b"x", "a.jpg", domain, "dog")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hub, "read_rows", lambda _: [row])
+            with pytest.raises(UserError, match="is not one of its domains"):
+                hub.unpack(PACS, [], tmp_path / "data" / "pacs")
+        assert not list(tmp_path.rglob("*.jpg"))

@@ -363,3 +363,19 @@ def test_published_splits_of_real_pacs(make: Make) -> None:
         assert sum(len(part) for part in data.split) == len(used)
         unused = {item.name for position, item in enumerate(data.items) if position not in used}
         assert unused == (set() if target == "sketch" else {"sketch/dog/n02103406_4068-1.png"})
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (["ink/a", "oil/a"], "only one class, 'a'"),
+        (["ink/cat", "ink/Cat", "ink/dog", "oil/cat", "oil/dog"], "'Cat' and 'cat' would be one class, 'cat'"),
+        (["all/a", "all/b", "oil/a", "oil/b"], "a domain cannot be called 'all'"),
+        (["ink\x1b[1m/a", "ink\x1b[1m/b", "oil/a", "oil/b"], "cannot be the name of a folder"),
+    ],
+)
+def test_own_images_that_make_no_sense(folders: list[str], words: str, tmp_path: Path) -> None:
+    grow(tmp_path, folders, count=2)
+    settings = settings_from(dataset="folder", data_dir=str(tmp_path), target_domain="oil", batch_size=1)
+    with pytest.raises(UserError, match=words):
+        load_data(settings)

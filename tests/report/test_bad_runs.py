@@ -168,3 +168,33 @@ def test_a_method_without_unlabelled_images_has_curves_of_the_rest(
     assert built.warnings == []
     (curve,) = curves(built.results.evaluations, built.results.targets)
     assert set(curve.mean) == {"target/top1", "source_val/top1"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"title": "a\nb"},
+        {"title": "\x1b[31m"},
+        {"title": "x" * 10_000},
+        {"variant": "/../../x"},
+        {"plugins": ["../x"]},
+        {"metrics": {"target/top1": 1.5}},
+        {"seed": 10**40},
+    ],
+)
+def test_what_no_run_writes_is_named_and_left_out(
+    values: dict[str, Any], run: Callable[..., Path], tmp_path: Path
+) -> None:
+    good, bad = run(80), run(90, target_domain="street")
+    change(bad, **values)
+    records = read_records([tmp_path / "runs"])
+    assert list(records.runs["path"]) == [good]
+    assert f"damaged: {next(iter(values))} is " in records.warnings[0]
+    assert len(records.warnings[0]) < 1000
+
+
+def test_accuracies_above_one_are_not_drawn(run: Callable[..., Path], tmp_path: Path) -> None:
+    (run(80) / "metrics.jsonl").write_text('{"epoch": 1, "target/top1": 0.5, "source_val/top1": 1.5}\n')
+    run(80, target_domain="texture")
+    built = build([tmp_path / "runs"], ["by_target"], (), "last")
+    assert any("not in the curves" in warning for warning in built.warnings)

@@ -24,7 +24,7 @@ def write_run(root: Path, accuracy: float, **about: Any) -> Path:
         {
             "iteration": int(10 * epoch),
             "epoch": epoch,
-            "target/top1": accuracy / 100 - (epochs[-1] - epoch) / 10,
+            "target/top1": max(0.0, accuracy / 100 - (epochs[-1] - epoch) / 10),
             "source_val/top1": 0.9,
             "unlabeled/top1": 0.8,
             "unlabeled/uus_rate": 0.1 * epoch,
