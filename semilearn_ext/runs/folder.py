@@ -59,6 +59,7 @@ WRITTEN_BEFORE_TRAINING = {
     *(EXTENSIONS_FOLDER, TENSORBOARD_FOLDER),
 }
 """What a run may leave behind that failed before its first step; a run that has got further has other files too."""
+WRITTEN_BEFORE_THE_CONFIG = {IDENTITY_FILE, EXTENSIONS_FOLDER}
 LARGEST_RECORD = 256 * documents.MEGABYTE
 """No record is larger: the split of a million images has about a third of this."""
 MARKERS = {CONFIG_FILE, JOB_FILE, RESULT_FILE}
@@ -218,6 +219,8 @@ class RunFolder:
     def _is_unused(self) -> bool:
         """Whether the run ended before its first checkpoint and evaluation: nothing is lost if another begins here."""
         names = {path.name for path in self._content()}
+        if names and names <= WRITTEN_BEFORE_THE_CONFIG:  # killed while it claimed the folder
+            return True
         if CONFIG_FILE not in names or not names <= WRITTEN_BEFORE_TRAINING:
             return False
         return METRICS_FILE not in names or os.lstat(self.metrics_file).st_size == 0

@@ -62,6 +62,14 @@ def test_a_run_that_ended_before_its_first_step_leaves_no_claim(tiny: Tiny) -> N
         folder.claim(tiny(lr=0.7))
 
 
+def test_a_run_that_was_killed_while_it_claimed_its_folder_can_begin(tiny: Tiny) -> None:
+    folder = RunFolder(run_path(tiny()))
+    folder.claim(tiny())
+    folder.config_file.unlink()
+    folder.claim(tiny())
+    assert folder.config_file.exists()
+
+
 def test_overwrite_starts_over(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.claim(tiny())
