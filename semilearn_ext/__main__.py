@@ -14,6 +14,7 @@ from semilearn_ext.commands import (
     bench,
     claims,
     data,
+    doctor,
     job,
     predict,
     records,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, ModuleType] = {
     "data": data,
     "list": list_,
     "bench": bench,
+    "doctor": doctor,
     "job": job,
 }
 

@@ -87,6 +87,6 @@ def host_waits(device: torch.device) -> Iterator[Counter[str]]:
 
 def waits_lines(waits: Counter[str], device: torch.device) -> list[str]:
     if device.type != "cuda":
-        return ["host waits per step: only CUDA reports them; without a GPU, tests/engine/test_host_waits.py does"]
+        return ["host waits per step: only CUDA reports them; without a GPU, tests/engine/test_on_pretend_cuda.py does"]
     lines = [f"  {place}  {count}" for place, count in sorted(waits.items())]
     return [f"host waits per step: {sum(waits.values())}", *lines]

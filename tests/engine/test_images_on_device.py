@@ -1,4 +1,4 @@
-"""Nothing of ours makes the host wait for a GPU in a step; what USB waits for is in docs/gpu.md."""
+"""Images in the memory of a GPU, or sent there batch by batch, and the views that are made of them: nothing waits."""
 
 from __future__ import annotations
 
@@ -13,16 +13,9 @@ from semilearn_ext.data.loaders import Batch
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.settings import Settings
-from tests.pretend_cuda import PretendCuda, Wait
+from tests.pretend_cuda import PretendCuda
 
 Tiny = Callable[..., Settings]
-STEPS = [
-    *(("erm", "reference"), ("fixmatch", "reference"), ("stylematch", "reference"), ("stylematch", "usb")),
-    *(("fixmatch_upcsc_fbcsa_dgwm", step) for step in ("usb", "reference")),
-    *(("stylematch_upcsc_fbcsa_dgwm", step) for step in ("usb", "reference")),
-    *((name, "usb") for name in ("remixmatch", "comatch", "meanteacher", "softmatch_upcsc")),
-]
-
 
 def next_batch(algorithm: SSDGBase) -> Batch:
     batch: Batch = {}
@@ -30,25 +23,6 @@ def next_batch(algorithm: SSDGBase) -> Batch:
         loader.seek(0)
         batch |= next(iter(loader))
     return batch
-
-
-@pytest.mark.parametrize("views_on", ["auto", "cpu"])
-@pytest.mark.parametrize(("algorithm", "step"), STEPS)
-def test_a_step_waits_for_nothing_of_ours(
-    tinier: Tiny, pretend_cuda: PretendCuda, algorithm: str, step: str, views_on: str
-) -> None:
-    settings = tinier(algorithm=algorithm, step=step, device="cuda", num_train_iter=2, views_on=views_on)
-    trained = training.build(make_context(settings))
-    trained.train()  # tables and masks that are made once are on the device from here on
-    with pretend_cuda.counted() as waits:
-        batch = next_batch(trained)
-        trained.step(**batch)
-        trained.call_hook("after_train_step", "ParamUpdateHook")
-    assert not ours(waits)
-
-
-def ours(waits: dict[Wait, int]) -> dict[Wait, int]:
-    return {wait: count for wait, count in waits.items() if not wait.place.startswith("semilearn/")}
 
 
 def test_views_on_the_device_start_from_images_in_its_memory(tiny: Tiny, pretend_cuda: PretendCuda) -> None:

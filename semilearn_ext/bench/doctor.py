@@ -1,0 +1,238 @@
+"""Whether this machine trains as it should: ``ssdg doctor``. One line per check, and for a problem how to mend it.
+
+Every method takes one step on the device and one on the CPU, from the same weights and images, in float32; their losses
+must agree. Methods that draw random numbers on the device get others there, so their losses only have to be finite.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from semilearn_ext import registry, training
+from semilearn_ext.bench.budget import Stopwatch, host_waits
+from semilearn_ext.data import kernels, views
+from semilearn_ext.data.device_images import SHARE, free_memory
+from semilearn_ext.data.kernels import device as device_kernels
+from semilearn_ext.data.kernels import plans
+from semilearn_ext.data.loaders import SHARED_MEMORY
+from semilearn_ext.data.packed import Packed
+from semilearn_ext.data.view_spec import ViewSpec, draw_strong, draw_weak
+from semilearn_ext.engine.base import SSDGBase
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.device import choose_device, choose_precision, choose_views, describe
+from semilearn_ext.engine.nvidia import driver_version, unusable_gpu
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import settings_from
+
+OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
+TOLERANCE = 0.01
+"""Relative difference of two losses in float32 that sums in another order explain."""
+OWN_RANDOM_NUMBERS = ("mixmatch", "remixmatch", "stylematch", "vat")
+PACS_BYTES = 9991 * 3 * 224**2
+SHM_BYTES = 2**30
+VIEWS_PER_SECOND = 6000
+"""What a current GPU needs for ResNet-18 at 224 px."""
+
+
+class Finding(NamedTuple):
+    """The outcome of a check; ``mend`` says what to do about a problem."""
+
+    status: str
+    check: str
+    text: str
+    mend: str = ""
+
+    def line(self) -> str:
+        return f"{self.status:8}{self.check:12}{self.text}" + (f"; {self.mend}" if self.mend else "")
+
+
+def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """All checks, one after the other. ``methods``: those that take a step, with the settings ``values``."""
+    yield Finding(OK, "versions", f"Python {sys.version.split()[0]}, torch {torch.__version__} ({_built_for()})")
+    settings = settings_from(device=device_name)
+    device = choose_device(settings)
+    yield check_gpu(device)
+    yield from check_memory(device)
+    yield check_shm(SHARED_MEMORY)
+    yield Finding(
+        OK,
+        "precision",
+        f"{choose_precision(settings, device).name}, views on {choose_views(settings, device)}",
+    )
+    yield check_views(device)
+    yield from (check_step(name, step, device, values) for name in methods for step in _steps_of(name))
+    if device.type == "cuda":
+        yield check_waits(device)
+    yield check_throughput(device)
+
+
+def _built_for() -> str:
+    return f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
+
+
+def _steps_of(name: str) -> tuple[str, ...]:
+    return tuple(registry.steps_of(registry.parse_method(name, "").base))
+
+
+def check_gpu(device: torch.device) -> Finding:
+    if reason := unusable_gpu(device.index or 0):
+        return Finding(PROBLEM, "gpu", f"there is an NVIDIA GPU that cannot be used: {reason}")
+    if device.type == "cuda":
+        capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
+        driver = driver_version() or "of unknown version"
+        return Finding(OK, "gpu", f"{describe(device)}, compute capability {capability}, driver {driver}")
+    if device.type == "mps":
+        return Finding(OK, "gpu", "an Apple GPU (mps)")
+    return Finding(NOTE, "gpu", f"there is no GPU; training runs on {describe(device)}")
+
+
+def check_memory(device: torch.device) -> Iterator[Finding]:
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of main memory are free")
+    if device.type == "cpu":
+        return
+    free = free_memory(device)
+    if SHARE * free >= PACS_BYTES:
+        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of GPU memory are free; PACS at 224 px fits (1.5 GB)")
+    else:
+        yield Finding(
+            NOTE,
+            "memory",
+            f"{free / 1e9:.1f} GB of GPU memory are free; PACS at 224 px stays on the host and is sent batch by batch",
+            "end other programs on the GPU, or give the loaders processes with --num_workers 4",
+        )
+
+
+def check_shm(path: Path) -> Finding:
+    if not path.is_dir():
+        return Finding(OK, "shm", f"no {path} on this system")
+    free = shutil.disk_usage(path).free
+    if free >= SHM_BYTES:
+        return Finding(OK, "shm", f"{free / 1e9:.1f} GB are free in {path}")
+    return Finding(
+        PROBLEM,
+        "shm",
+        f"only {free / 1e6:.0f} MB are free in {path}, through which loader processes pass batches",
+        "start the container with --shm-size 8g, or train with --num_workers 0",
+    )
+
+
+def check_views(device: torch.device, count: int = 96, size: int = 64) -> Finding:
+    """The device kernels beside the CPU kernels."""
+    rng, spec = torch.Generator().manual_seed(0), ViewSpec(size)
+    images = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=rng)
+    different, largest = 0, 0
+    weak, strong = draw_weak(rng, count, spec), draw_strong(rng, count, spec)
+    on_device = images.to(device)
+    pairs = (
+        (kernels.plain(images, spec), device_kernels.plain(on_device, spec)),
+        (
+            kernels.weak(images, spec, weak),
+            device_kernels.weak(on_device, spec, Packed.of(plans.weak(weak, spec)).on(device)),
+        ),
+        (
+            kernels.strong(images, spec, strong),
+            device_kernels.strong(on_device, spec, Packed.of(plans.strong(strong, spec)).on(device)),
+        ),
+    )
+    for pair in pairs:
+        here, there = (views.denormalise(part.cpu(), spec).int() for part in pair)
+        change = (here - there).abs()
+        different, largest = different + int(change.count_nonzero()), max(largest, int(change.max()))
+    text = f"{different} of {3 * images.numel()} grey levels differ from the CPU's, by {largest} at most"
+    if largest > 1:
+        return Finding(PROBLEM, "views", text, "train with --views_on cpu and report this")
+    return Finding(OK, "views", text)
+
+
+def check_step(name: str, step: str, device: torch.device, values: Mapping[str, Any]) -> Finding:
+    """One step of a method on the device and on the CPU."""
+    check = f"{name}, step: {step}"
+    start = time.perf_counter()
+    try:
+        there, here = (_loss(name, step, kind, values) for kind in (device.type, "cpu"))
+    except UserError as error:
+        if "adain" in str(error):
+            return Finding(NOTE, "step", f"{check}: not checked; {error}")
+        return Finding(PROBLEM, "step", f"{check}: {error}", "train the other methods and report this")
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return Finding(PROBLEM, "step", f"{check}: {text}", "train it with --device cpu and report this")
+    seconds = f"{time.perf_counter() - start:.1f} s"
+    if not math.isfinite(there):
+        return Finding(PROBLEM, "step", f"{check}: the loss is {there}", "train it with --device cpu and report this")
+    if registry.parse_method(name, "").base in OWN_RANDOM_NUMBERS and device.type != "cpu":
+        return Finding(OK, "step", f"{check}: loss {there:.4f}; draws its own random numbers there ({seconds})")
+    if not math.isclose(there, here, rel_tol=TOLERANCE, abs_tol=1e-4):
+        return Finding(
+            PROBLEM,
+            "step",
+            f"{check}: loss {there:.6f}, on the CPU {here:.6f}",
+            "update the driver and torch; train it with --device cpu until then",
+        )
+    return Finding(OK, "step", f"{check}: loss {there:.4f} as on the CPU ({seconds})")
+
+
+def _loss(name: str, step: str, device: str, values: Mapping[str, Any]) -> float:
+    # With every image confident, all parts of the loss are there, and rounding decides nothing.
+    spec = registry.ALGORITHMS.get(registry.parse_method(name, "").base, "algorithm")
+    confident = {"p_cutoff": 0.0} if "p_cutoff" in spec.options else {}
+    algorithm = _algorithm(name, step, device, precision="float32", **{**confident, **values})
+    return algorithm.step(**_batch(algorithm)).total.item()
+
+
+def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:
+    fixed = {"algorithm": name, "step": step, "device": device, "target_domain": "pen", "average": "none"}
+    settings = settings_from(**{"batch_size": 12, "num_train_iter": 1, **values, **fixed})
+    # USB's hooks print when they are made, and so does the algorithm about its data.
+    return training.build(make_context(settings), logger=training.silent_logger())
+
+
+def _batch(algorithm: SSDGBase) -> dict[str, Any]:
+    return {key: value for maker in algorithm.dataset_dict.values() for key, value in maker[0, 0].items()}
+
+
+def check_waits(device: torch.device) -> Finding:
+    """The paper's method in the paper's step waits for nothing."""
+    algorithm = _algorithm("fixmatch_upcsc", "reference", device.type)
+    for _ in range(2):  # the first step makes what is made once
+        with host_waits(device) as waits:
+            algorithm.step(**_batch(algorithm))
+            algorithm.call_hook("after_train_step", "ParamUpdateHook")
+    if not waits:
+        return Finding(OK, "waits", "a step of fixmatch_upcsc never waits for the GPU")
+    places = ", ".join(f"{place} ({count})" for place, count in waits.items())
+    return Finding(PROBLEM, "waits", f"a step of fixmatch_upcsc waits for the GPU: {places}", "report this")
+
+
+def check_throughput(device: torch.device, count: int = 48, size: int = 224, rounds: int = 10) -> Finding:
+    """Weak and strong views per second at the paper's size."""
+    rng, spec, watch = torch.Generator().manual_seed(0), ViewSpec(size), Stopwatch(device)
+    images = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=rng).to(device)
+
+    def make() -> None:
+        views.weak(images, spec, rng)
+        views.strong(images, spec, rng)
+
+    for _ in range(2 if device.type == "cpu" else rounds):
+        watch.wrap(make)()
+    rate = 2 * count / min(watch.seconds)
+    text = f"{rate:.0f} views per second at {size} px on {device.type}"
+    if device.type == "cuda" and rate < VIEWS_PER_SECOND:
+        return Finding(
+            PROBLEM,
+            "throughput",
+            f"{text}, fewer than the {VIEWS_PER_SECOND} that a fast GPU needs",
+            "check with nvidia-smi whether something else uses the GPU, and its clock",
+        )
+    return Finding(OK, "throughput", text + ("; measured on a CPU" if device.type == "cpu" else ""))

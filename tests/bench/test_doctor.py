@@ -1,0 +1,87 @@
+"""The checks of ``ssdg doctor`` notice what they are for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from semilearn_ext.__main__ import main
+from semilearn_ext.bench import doctor
+from semilearn_ext.bench.doctor import NOTE, OK, PROBLEM
+from semilearn_ext.errors import UserError
+from semilearn_ext.settings import Settings
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so_and_checks_the_rest(
+    tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "check_shm", lambda _: doctor.Finding(OK, "shm", "enough"))
+    monkeypatch.setattr(doctor, "unusable_gpu", lambda _: "")
+    settings = tiny()
+    values = [f"cache_dir={settings.cache_dir}", f"adain_dir={settings.adain_dir}"]
+    main(["doctor", "--device", "cpu", "--methods", "fixmatch_upcsc,stylematch", "--set", *values])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("note")] == [line for line in lines if "there is no GPU" in line]
+    for step in ("fixmatch_upcsc, step: usb", "fixmatch_upcsc, step: reference", "stylematch, step: reference"):
+        assert [line for line in lines if line.startswith("ok") and step in line and "as on the CPU" in line]
+    assert [line for line in lines if "views per second" in line and "measured on a CPU" in line]
+    assert lines[-1].startswith("all ")
+
+
+def test_a_problem_is_one_line_and_the_command_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "unusable_gpu", lambda _: "its driver 470.82 is too old; install driver 580 or newer")
+    monkeypatch.setattr(doctor, "check_throughput", lambda _: doctor.Finding(OK, "throughput", "fast"))
+    with pytest.raises(UserError, match=r"1 of .* checks found a problem"):
+        main(["doctor", "--device", "cpu", "--methods", "none"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
+    assert "470.82" in line
+    assert "install driver" in line
+
+
+def test_a_small_shm_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.check_shm(tmp_path / "nowhere").status == OK
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 * 2**20))
+    finding = doctor.check_shm(tmp_path)
+    assert finding.status == PROBLEM
+    assert "--shm-size" in finding.mend
+
+
+@pytest.mark.parametrize(("there", "status"), [(1.0, OK), (1.005, OK), (1.02, PROBLEM), (float("nan"), PROBLEM)])
+def test_another_loss_than_the_cpus_is_a_problem(monkeypatch: pytest.MonkeyPatch, there: float, status: str) -> None:
+    losses = {"cuda": there, "cpu": 1.0}
+    monkeypatch.setattr(doctor, "_loss", lambda name, step, device, values: losses[device])
+    assert doctor.check_step("fixmatch", "usb", torch.device("cuda"), {}).status == status
+
+
+def test_a_crash_in_a_step_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> float:
+        raise RuntimeError("CUDA error:\nno kernel image is available")
+
+    monkeypatch.setattr(doctor, "_loss", crash)
+    finding = doctor.check_step("fixmatch", "usb", CPU, {})
+    assert finding.status == PROBLEM
+    assert "\n" not in finding.line()
+    assert "no kernel image" in finding.text
+
+
+def test_other_views_than_the_cpus_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.check_views(CPU).text.startswith("0 of ")
+    plain = doctor.device_kernels.plain
+    monkeypatch.setattr(doctor.device_kernels, "plain", lambda images, spec: plain(255 - images, spec))
+    assert doctor.check_views(CPU).status == PROBLEM
+
+
+def test_little_gpu_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, status in ((24 * 10**9, OK), (10**9, NOTE)):
+        monkeypatch.setattr(doctor, "free_memory", lambda _, free=free: free)
+        assert list(doctor.check_memory(torch.device("cuda")))[-1].status == status
