@@ -6,9 +6,8 @@ import argparse
 
 from semilearn_ext.commands.argument_types import pair, words
 from semilearn_ext.errors import UserError
-from semilearn_ext.registry import methods
 
-HELP = "check this machine: GPU, memory, precision, every method, throughput"
+HELP = "check this machine: GPU, memory, methods, speed"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +20,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         type=words,
-        default=methods(),
         metavar="A,B",
         help="methods that take a step (default: all of them; none: no step)",
     )
@@ -38,8 +36,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.bench.doctor import NOTE, PROBLEM, examine
+    from semilearn_ext.registry import methods
 
-    chosen = [] if arguments.methods == ["none"] else arguments.methods
+    chosen = [] if arguments.methods == ["none"] else arguments.methods or methods()
     statuses = []
     for finding in examine(arguments.device, chosen, dict(arguments.set)):
         print(finding.line(), flush=True)

@@ -17,6 +17,7 @@ from tests.pretend_cuda import PretendCuda
 
 Tiny = Callable[..., Settings]
 
+
 def next_batch(algorithm: SSDGBase) -> Batch:
     batch: Batch = {}
     for loader in algorithm.loader_dict.values():

@@ -1,0 +1,66 @@
+"""Training on the GPU of this machine, CUDA or Apple's; where there is none, the same on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from semilearn_ext import training
+from semilearn_ext.bench import doctor
+from semilearn_ext.data import views
+from semilearn_ext.engine.context import make_context
+from semilearn_ext.settings import Settings
+
+Tiny = Callable[..., Settings]
+
+
+def batch_of(algorithm: Any) -> dict[str, torch.Tensor]:
+    return {name: value for maker in algorithm.dataset_dict.values() for name, value in maker[0, 0].items()}
+
+
+@pytest.mark.parametrize("step", ["usb", "reference"])
+def test_the_papers_method_trains_evaluates_and_records(tiny: Tiny, device: torch.device, step: str) -> None:
+    settings = tiny(algorithm="fixmatch_upcsc", step=step, device=device.type, p_cutoff=0.0, views_on="device")
+    result = training.run(settings).result
+    assert result["iterations"] == 4
+    assert result["metrics"]["train/total_loss"] > 0
+    assert result["precision"] == ("float32" if device.type != "cuda" else result["precision"])
+
+
+def test_a_step_is_that_of_the_cpu(tiny: Tiny, device: torch.device) -> None:
+    values = {"cache_dir": tiny().cache_dir}
+    for name in ("fixmatch", "fixmatch_upcsc", "fixmatch_fbcsa", "fixmatch_dgwm"):
+        finding = doctor.check_step(name, "reference", device, values)
+        assert finding.status == doctor.OK, finding.line()
+
+
+def test_a_stopped_run_goes_on(tiny: Tiny, device: torch.device, stop_after: Callable[[Settings, int], None]) -> None:
+    settings = tiny(device=device.type, precision="float32")
+    stop_after(settings, 3)
+    resumed = training.run(settings).result
+    whole = training.run(replace(settings, save_dir=settings.save_dir + "_whole")).result
+    tolerance = 0.0 if device.type == "cpu" else 1e-3
+    assert resumed["metrics"]["train/total_loss"] == pytest.approx(whole["metrics"]["train/total_loss"], rel=tolerance)
+
+
+def test_views_are_made_on_the_device(device: torch.device) -> None:
+    images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8, device=device)
+    made = views.strong(images, views.ViewSpec(32), torch.Generator().manual_seed(0))
+    assert made.device.type == device.type
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only CUDA reports host waits")
+@pytest.mark.parametrize("algorithm", ["fixmatch_upcsc", "stylematch_fbcsa"])
+def test_a_step_never_waits_for_the_gpu(tiny: Tiny, algorithm: str) -> None:
+    trained = training.build(make_context(tiny(algorithm=algorithm, step="reference", device="cuda", precision="bf16")))
+    for mode in ("default", "error"):  # the first step makes what is made once
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            trained.step(**batch_of(trained))
+            trained.call_hook("after_train_step", "ParamUpdateHook")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
