@@ -49,11 +49,12 @@ from semilearn_ext.engine.hooks import (
     StopHook,
     TensorBoardHook,
     UpdateHook,
+    WandbHook,
 )
 from semilearn_ext.engine.optim import build_optimizer, build_scheduler
 from semilearn_ext.engine.sync_batchnorm import synchronise
 from semilearn_ext.errors import UserError
-from semilearn_ext.semilearn_api import AimHook, AlgorithmBase, Hook, TBLog, WANDBHook
+from semilearn_ext.semilearn_api import AimHook, AlgorithmBase, Hook, TBLog
 from semilearn_ext.settings import Settings
 from semilearn_ext.specs import AlgorithmSpec
 
@@ -211,7 +212,7 @@ class SSDGBase(AlgorithmBase):
         if self.context.group.is_main:
             self.register_hook(ProgressHook(), None, "LOW")
             if self.settings.use_wandb:
-                self.register_hook(WANDBHook(), None, "LOW")
+                self.register_hook(WandbHook(), None, "LOW")
             if self.settings.use_aim:
                 self.register_hook(AimHook(), None, "LOW")
         self.register_hook(StopHook(), None, "LOWEST")

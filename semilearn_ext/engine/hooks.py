@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from semilearn_ext.engine.optim import current_rates
 from semilearn_ext.errors import Interrupted, UserError
-from semilearn_ext.semilearn_api import Hook, ParamUpdateHook
+from semilearn_ext.semilearn_api import Hook, ParamUpdateHook, WANDBHook
 
 if TYPE_CHECKING:
     from semilearn_ext.engine.base import SSDGBase
@@ -93,11 +93,36 @@ class TensorBoardHook(Hook):
     """Writes to TensorBoard every ``num_log_iter`` steps and at evaluations."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
-        due = self.every_n_iters(algorithm, algorithm.num_log_iter)
-        if due or self.every_n_iters(algorithm, algorithm.num_eval_iter) or self.is_last_iter(algorithm):
+        if is_logged(self, algorithm):
             algorithm.log_dict.update(current_rates(algorithm.optimizer))
             if algorithm.tb_log is not None:
                 algorithm.tb_log.update(algorithm.log_dict, algorithm.it + 1)
+
+
+def is_logged(hook: Hook, algorithm: SSDGBase) -> bool:
+    due = hook.every_n_iters(algorithm, algorithm.num_log_iter)
+    return bool(due or hook.every_n_iters(algorithm, algorithm.num_eval_iter) or hook.is_last_iter(algorithm))
+
+
+class WandbHook(WANDBHook):
+    """USB's hook for Weights & Biases, with every number that TensorBoard gets: USB's own sends a few names only, and
+    the accuracy on the target is not among them."""
+
+    def before_run(self, algorithm: SSDGBase) -> None:
+        import wandb
+
+        try:
+            super().before_run(algorithm)
+        except wandb.errors.Error as error:
+            raise UserError(
+                f"use_wandb: Weights & Biases cannot be used ({' '.join(str(error).split())}); log in with 'wandb "
+                f"login', or set WANDB_MODE=offline"
+            ) from None
+
+    def after_train_step(self, algorithm: SSDGBase) -> None:
+        if is_logged(self, algorithm):
+            values = {name: float(value) for name, value in algorithm.log_dict.items()}
+            self.run.log({**values, "eval/best-acc": algorithm.best_eval_acc}, step=algorithm.it + 1)
 
 
 class ProgressHook(Hook):

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import wandb
 
 from semilearn_ext import training
 from semilearn_ext.engine import evaluation
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.errors import UserError
 from semilearn_ext.plugins.confidence import confidence_mask
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
@@ -122,3 +124,32 @@ def test_tensorboard_and_wandb_can_be_used(tiny: Tiny, tmp_path: Path, monkeypat
     training.run(settings)
     assert list((run_path(settings) / "tensorboard").glob("events.out.tfevents.*"))
     assert list(Path(settings.save_dir).rglob("offline-run-*"))
+
+
+def test_wandb_gets_what_tensorboard_gets(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[int, dict[str, float]] = {}
+
+    class Run:
+        def log(self, values: dict[str, float], step: int) -> None:
+            sent[step] = values
+
+        def finish(self) -> None: ...
+
+    monkeypatch.setattr(wandb, "init", lambda **_: Run())
+    settings = tiny(use_wandb=True, num_log_iter=3, num_eval_iter=2)
+    training.run(settings)
+    records = {record["iteration"]: record for record in RunFolder(run_path(settings)).read_metrics()}
+    assert list(sent) == [2, 3, 4]
+    for step in (2, 4):
+        for name in ("target/top1", "source_val/top1", "train/total_loss"):
+            assert sent[step][name] == pytest.approx(records[step][name])
+
+
+def test_wandb_without_a_key_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise wandb.errors.UsageError("No API key configured.\nUse `wandb login` to log in.")
+
+    monkeypatch.setattr(wandb, "init", init)
+    with pytest.raises(UserError, match=r"use_wandb: .*No API key configured\. Use .*WANDB_MODE=offline$"):
+        training.run(tiny(use_wandb=True))
+    training.run(tiny())
