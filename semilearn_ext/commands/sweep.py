@@ -22,7 +22,7 @@ from typing import NamedTuple
 from semilearn_ext.commands.argument_types import add_trust, numbers, pair, positive, words
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import job as jobs
-from semilearn_ext.runs import sweep
+from semilearn_ext.runs import progress, sweep
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.settings import Settings
@@ -216,8 +216,13 @@ def report(planned: Sequence[Job], save_dir: Path) -> None:
     unfinished = [job for job in planned if job.status.state is not State.DONE]
     for job in unfinished:
         print(describe_problem(job))
+    done = [job.folder for job in planned if job.status.state is State.DONE]
+    if lines := progress.accuracies(done):
+        print("Accuracy on the target domain after the last iteration, in percent:")
+        print("\n".join(f"  {line}" for line in lines))
     print(sweep.count(planned))
-    if len(unfinished) < len(planned):
+    print(f"The runs are in {save_dir}")
+    if done:
         print(f"Make tables with: ssdg tables {save_dir}")
     failed = sum(job.status.state is State.FAILED for job in unfinished)
     if failed:
@@ -244,9 +249,8 @@ def status(folder: Path) -> str:
     lines = []
     for job in runs:
         if job.status.state is State.RUNNING:
-            last = RunFolder(job.folder).read_metrics()[-1:]
-            progress = f", iteration {last[0]['iteration']}, target {last[0]['target/top1']:.1%}" if last else ""
-            lines.append(f"running: {job.folder} ({job.status.holder}{progress})")
+            reached = progress.reached(job.folder)
+            lines.append(f"running: {job.folder} ({job.status.holder}{', ' if reached else ''}{reached})")
         elif job.status.state in (State.FAILED, State.STOPPED):
             lines.append(describe_problem(job))
     return "\n".join([*lines, sweep.count(runs)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -13,11 +14,20 @@ from typing import Any
 
 from tqdm import tqdm
 
+<<<<<<< HEAD
 from semilearn_ext.errors import Interrupted, UserError, printable
+=======
+from semilearn_ext.errors import Interrupted, UserError
+from semilearn_ext.runs import progress
+>>>>>>> 3146bd7 (A sweep shows what its runs have reached, and ends with the accuracies and where the runs are)
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.process_pool import Outcome, Pool, Start
 
 TICK = 0.2
+REREAD = 2.0
+"""Seconds between two looks at what the running jobs have reached."""
+SHOWN = 4
+"""Number of running jobs in the live display."""
 
 
 def assign_slots(jobs: int | None, gpus: Sequence[str], jobs_per_gpu: int | None) -> list[str | None]:
@@ -65,6 +75,7 @@ def run(planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> di
     """
     pool = Pool(planned, slots, start)
     began = time.monotonic()
+    running = _Reached()
     with _stop_requests() as stop, _progress_bar(len(planned)) as bar:
         while pool.unfinished:
             if not stop.requested:
@@ -74,12 +85,15 @@ def run(planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> di
                     if stop.requested:
                         break
             for job, outcome, seconds in pool.reap():
-                reason = f": {outcome.reason}" if outcome.reason else ""
+                said = outcome.reason or (progress.final(job.folder) if outcome.state is State.DONE else "")
+                reason = f": {said}" if said else ""
                 _print(f"{outcome.state.value:<8} {job.title} ({tqdm.format_interval(seconds)}){reason}")
                 if bar.disable:
-                    _print(f"         {summary(pool)}, about {_time_left(pool, time.monotonic() - began)} left")
+                    left = _time_left(pool, time.monotonic() - began)
+                    _print("; ".join([f"         {summary(pool)}, about {left} left", *running.lines(pool)]))
             bar.n = len(pool.outcomes)
-            bar.set_postfix_str(summary(pool))
+            if not bar.disable:
+                bar.set_postfix_str("; ".join([summary(pool), *running.lines(pool)]))
             number = stop.take()
             if number is not None:
                 _print(f"stopping {len(pool.running)} runs; press Ctrl-C again to kill them")
@@ -105,6 +119,23 @@ def summary(pool: Pool) -> str:
     }
     done = f"{pool.count(State.DONE)}/{len(pool.outcomes) + pool.unfinished} done"
     return ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
+
+
+class _Reached:
+    """What the running jobs have reached, read from their files every few seconds."""
+
+    def __init__(self) -> None:
+        self.read_at = -math.inf
+        self.by_folder: dict[Path, str] = {}
+
+    def lines(self, pool: Pool) -> list[str]:
+        """``"pen/seed1: iteration 40, target 68.3%"`` of the first few runs that have been evaluated."""
+        folders = [child.job.folder for child in pool.running[:SHOWN]]
+        if time.monotonic() - self.read_at > REREAD:
+            self.read_at = time.monotonic()
+            self.by_folder = {folder: progress.reached(folder) for folder in folders}
+        known = {folder: self.by_folder.get(folder, "") for folder in folders}
+        return [f"{'/'.join(folder.parts[-3:])}: {text}" for folder, text in known.items() if text]
 
 
 def _time_left(pool: Pool, elapsed: float) -> str:

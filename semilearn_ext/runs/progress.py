@@ -1,0 +1,57 @@
+"""What the runs of a sweep have reached, in words: for its live display, its log and its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.runs.result import TARGET
+
+
+def reached(folder: Path) -> str:
+    """``"iteration 40, target 68.3%"``: the last evaluation of a run, or an empty string before the first."""
+    try:
+        last = RunFolder(folder).read_metrics()[-1]
+        return f"iteration {int(last['iteration'])}, target {float(last[TARGET]):.1%}"
+    except (UserError, OSError, LookupError, TypeError, ValueError):
+        return ""
+
+
+def final(folder: Path) -> str:
+    """``"target 71.2%"`` of a finished run."""
+    result = _result(folder)
+    return f"target {result['top1']['last']:.1%}" if result else ""
+
+
+def accuracies(folders: Iterable[Path]) -> list[str]:
+    """One line per method: the accuracy on every target, the mean over seeds, and the mean over targets."""
+    groups: dict[tuple[str, int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for folder in folders:
+        if result := _result(folder):
+            group = (result["dataset"], result["labels_per_class"], result["title"])
+            groups[group][result["target_domain"]].append(100 * result["top1"]["last"])
+    lines = []
+    for (dataset, labels, title), targets in groups.items():
+        means = {target: mean(values) for target, values in targets.items()}
+        count = sum(map(len, targets.values()))
+        each = ", ".join(f"{target} {value:.1f}" for target, value in means.items())
+        lines.append(
+            f"{title} on {dataset}, {labels} labels per class: {mean(means.values()):.1f} ({each}; {count} "
+            f"{'run' if count == 1 else 'runs'})"
+        )
+    return lines
+
+
+def _result(folder: Path) -> dict[str, Any] | None:
+    """The result of a run if it is complete."""
+    try:
+        result = RunFolder(folder).read_result()
+        float(result["top1"]["last"])
+        return result if {"dataset", "labels_per_class", "title", "target_domain"} <= result.keys() else None
+    except (UserError, OSError, LookupError, TypeError, ValueError):
+        return None
