@@ -14,12 +14,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-<<<<<<< HEAD
 from semilearn_ext.errors import Interrupted, UserError, printable
-=======
-from semilearn_ext.errors import Interrupted, UserError
 from semilearn_ext.runs import progress
->>>>>>> 3146bd7 (A sweep shows what its runs have reached, and ends with the accuracies and where the runs are)
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.process_pool import Outcome, Pool, Start
 
