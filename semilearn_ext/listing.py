@@ -59,7 +59,7 @@ def _shown(value: object) -> str:
 
 def update(text: str, where: str) -> str:
     """``text`` with every table between markers written anew."""
-    return _MARKED.sub(lambda found: f"{found[1]}\n{_table(found[2], where)}\n{found[3]}", text)
+    return _MARKED.sub(lambda match: f"{match[1]}\n{_table(match[2], where)}\n{match[3]}", text)
 
 
 _MARKED = re.compile(r"(<!-- list: (\w+) -->)\n.*?(<!-- end of list -->)", re.DOTALL)

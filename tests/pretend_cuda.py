@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("cuda", 0)
 READS_BACK = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "_unique2", "unique_dim", "equal"}
-"""Operations whose result, or its size, the host has to know before it goes on."""
+"""Operations whose result, or its size, the host has to know before it continues."""
 INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 MEMORY = 8 * 2**30
 

@@ -51,8 +51,8 @@ class StepViews:
 def joined(first: Images, second: Images) -> Images:
     """The rows of both, for views that both have."""
     views = [
-        View(torch.cat([one.features, two.features]), torch.cat([one.logits, two.logits]))
-        for one, two in zip(first.views, second.views, strict=False)
+        View(torch.cat([a.features, b.features]), torch.cat([a.logits, b.logits]))
+        for a, b in zip(first.views, second.views, strict=False)
     ]
     return Images(
         views,

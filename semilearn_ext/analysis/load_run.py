@@ -58,10 +58,10 @@ def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
     """The runs at or below ``paths``, each once and ordered by name. All must be finished."""
     folders: dict[Path, RunFolder] = {}
     for path in paths:
-        found = list(find_runs([path]))
-        if not found:
+        below = list(find_runs([path]))
+        if not below:
             raise UserError(f"{path}: contains no runs")
-        folders.update({folder.path.resolve(): folder for folder in found})
+        folders.update({folder.path.resolve(): folder for folder in below})
     return [load_run(folder.path) for _, folder in sorted(folders.items())]
 
 

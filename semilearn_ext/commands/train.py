@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     if settings.dry_run:
         from semilearn_ext.plan import describe_plan
 
-        print("\n\n".join(describe_plan(one) for one in (base, settings) if one is not None))
+        print("\n\n".join(describe_plan(planned) for planned in (base, settings) if planned is not None))
         return
     base_results = [train_target(base, target) for target in targets_of(base)] if base is not None else []
     report([train_target(settings, target) for target in targets_of(settings)], base_results)

@@ -90,7 +90,7 @@ class Averages:
             _copy(everything, before)
 
     def state(self) -> dict[str, Any]:
-        return {name: {"updates": one.updates, "tensors": one.tensors} for name, one in self.kept.items()}
+        return {name: {"updates": kept.updates, "tensors": kept.tensors} for name, kept in self.kept.items()}
 
     def restore(self, state: dict[str, Any], device: torch.device) -> None:
         for name, average in self.kept.items():

@@ -220,7 +220,7 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    # A run that goes on, or is analysed, on another kind of device finds no state for that one.
+    # A run that is resumed or analysed on another kind of device finds no state for that device.
     if device.type in state:
         getattr(torch, device.type).set_rng_state(state[device.type])
 

@@ -1,4 +1,4 @@
-"""Checkpoints are written by a thread while training goes on.
+"""Checkpoints are written by a thread while training continues.
 
 Nothing that was promised is given up: the thread writes a copy of the state as it was after the step, completely or not
 at all; an error in it stops the run at the next step; and a run that ends, for whatever reason, waits for it first, so

@@ -43,10 +43,10 @@ def unusable_gpu(number: int = 0) -> str:
 def driver_version() -> str:
     """As in ``470.57.02``; empty if it is unknown."""
     try:
-        found = re.search(r"\b(\d{3,}\.\d[\d.]*)", DRIVER.read_text(errors="replace"))
+        version = re.search(r"\b(\d{3,}\.\d[\d.]*)", DRIVER.read_text(errors="replace"))
     except OSError:
         return ""
-    return found.group(1) if found else ""
+    return version.group(1) if version else ""
 
 
 def _too_old_a_card(number: int) -> str:

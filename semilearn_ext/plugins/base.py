@@ -131,8 +131,8 @@ def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str
         raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
     for term, pair in losses.items():
         if not _is_weighted_tensor(pair) or pair[1].ndim:
-            found = f"a tensor of shape {tuple(pair[1].shape)}" if _is_weighted_tensor(pair) else shown(pair)
-            raise UserError(f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {found}")
+            given = f"a tensor of shape {tuple(pair[1].shape)}" if _is_weighted_tensor(pair) else shown(pair)
+            raise UserError(f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {given}")
         if f"train/{term}" in logged:
             raise UserError(
                 f"plug-in {owner!r}: loss {term!r} has the name of another logged loss; choose another name"
@@ -158,5 +158,6 @@ def _saveable(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         return {key: _saveable(item, where) for key, item in value.items()}
     raise UserError(
-        f"{where}: a {type(value).__name__} cannot be saved in a checkpoint; use tensors, numbers, lists or dicts"
+        f"{where}: {type(value).__name__} is a type that cannot be saved in a checkpoint; use tensors, numbers, lists "
+        f"or dicts"
     )

@@ -98,14 +98,14 @@ def find_baseline(row: Any, cells: pd.DataFrame, configs: Mapping[str, Config]) 
     return Group.of(other), [Note(group.title, group.setting, sentence)] if differ else []
 
 
-def differences(one: Any, other: Any, configs: Mapping[str, Config]) -> list[str]:
+def differences(first: Any, second: Any, configs: Mapping[str, Config]) -> list[str]:
     """Shared settings, versions and scales in which two groups differ: ``["lr 0.1, not 0.2"]``."""
-    a, b = configs[one.config_hash], configs[other.config_hash]
+    a, b = configs[first.config_hash], configs[second.config_hash]
     shared = [name for name in differing((a, b)) if name in a and name in b and name not in _OF_THE_METHOD]
     differ = [f"{name} {value_of(a, name)}, not {value_of(b, name)}" for name in shared]
     for name in ("version", "scale"):
-        if getattr(one, name) != getattr(other, name):
-            differ.append(f"{name} {getattr(one, name)}, not {getattr(other, name)}")
+        if getattr(first, name) != getattr(second, name):
+            differ.append(f"{name} {getattr(first, name)}, not {getattr(second, name)}")
     return differ
 
 

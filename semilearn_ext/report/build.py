@@ -59,9 +59,9 @@ def build(
     evaluations, damaged = read_evaluations(runs)
     targets = all_targets(records.runs, records.unfinished)
     results = make_results(runs, evaluations, targets, configs, protocol, metric)
-    made, absent = make_tables(results, names, compared)
+    built, absent = make_tables(results, names, compared)
     warnings = [*records.warnings, *unread, *different, *unmeasured, *damaged]
-    return Report(results, made, absent, records.unfinished, warnings)
+    return Report(results, built, absent, records.unfinished, warnings)
 
 
 def with_values(runs: pd.DataFrame, metric: Metric, protocol: str) -> tuple[pd.DataFrame, list[str]]:
@@ -96,17 +96,17 @@ def make_tables(results: Results, names: Sequence[str], compared: Sequence[str])
         "statistics": statistics_table.against_baselines,
         "observation": tables.observation,
     }
-    made: list[Table | None] = []
+    built: list[Table | None] = []
     if compared:
         methods = find_methods(compared, results)
-        made += [tables.compare(results, methods), statistics_table.side_by_side(results, methods)]
+        built += [tables.compare(results, methods), statistics_table.side_by_side(results, methods)]
     absent = []
     for name in names:
         table = makers[name](results) if name in makers else tables.paper_table(name, results)
-        made.append(table)
+        built.append(table)
         if table is None:
             absent.append(f"{name}: no runs for this table; left out")
-    return [table for table in made if table is not None], absent
+    return [table for table in built if table is not None], absent
 
 
 def find_methods(names: Sequence[str], results: Results) -> list[MethodId]:

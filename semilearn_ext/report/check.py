@@ -30,12 +30,12 @@ def check_files(texts: Mapping[Path, str]) -> None:
                 )
 
 
-def _is_same(one: str | None, other: str | None) -> bool:
-    if one == other or one is None or other is None:
-        return one == other
-    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+def _is_same(first: str | None, second: str | None) -> bool:
+    if first == second or first is None or second is None:
+        return first == second
+    if _NUMBER.sub("#", first) != _NUMBER.sub("#", second):
         return False
-    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    pairs = zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True)
     return all(math.isclose(float(a), float(b), rel_tol=TOLERANCE, abs_tol=1e-12) for a, b in pairs)
 
 

@@ -70,15 +70,15 @@ def _recorded(source: RunFolder | RecordedRun, dataset: str) -> RecordedRun:
     return replace(run, result={**run.result, "dataset": dataset})
 
 
-def _check_same(one: RecordedRun, other: RecordedRun) -> None:
+def _check_same(first: RecordedRun, second: RecordedRun) -> None:
     """Refuse two results of one run whose numbers differ. The time they took may differ."""
-    differ = [name for name, value in _numbers(one).items() if _numbers(other).get(name) != value]
-    if differ or _numbers(one).keys() != _numbers(other).keys():
+    differ = [name for name, value in _numbers(first).items() if _numbers(second).get(name) != value]
+    if differ or _numbers(first).keys() != _numbers(second).keys():
         name = differ[0] if differ else "recorded metrics"
-        values = [_numbers(run).get(name) for run in (one, other)]
+        values = [_numbers(run).get(name) for run in (first, second)]
         raise UserError(
-            f"{one.path} and {other.path}: two results of one run that differ ({name}: {values[0]} and {values[1]}); "
-            f"nothing was added; leave one of them out"
+            f"{first.path} and {second.path}: two results of one run that differ ({name}: {values[0]} and "
+            f"{values[1]}); nothing was added; leave one of them out"
         )
 
 

@@ -129,7 +129,7 @@ def _chart_data(results: Results) -> dict[str, Any]:
     """What the script draws. A method has the same colour everywhere, by its place in ``names``."""
     ordered = results.cells[GROUP].sort_values(["method", "setup"], key=sort_key, kind="stable")
     names = list(dict.fromkeys(Group.of(row).title for row in ordered.itertuples()))
-    found = sorted(curves(results.evaluations, results.targets), key=lambda curve: names.index(curve.group.title))
+    lines = sorted(curves(results.evaluations, results.targets), key=lambda curve: names.index(curve.group.title))
     drawn = [
         {
             "dataset": curve.group.dataset,
@@ -140,10 +140,10 @@ def _chart_data(results: Results) -> dict[str, Any]:
             "mean": curve.mean,
             "std": curve.std,
         }
-        for curve in found
+        for curve in lines
     ]
     # Averaged weights, for example, may have been measured at the last evaluation only.
-    drawable = {name for curve in found for name in curve.mean}
+    drawable = {name for curve in lines for name in curve.mean}
     return {
         "names": names,
         "first": _first_lines(results),

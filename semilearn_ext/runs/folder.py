@@ -351,7 +351,7 @@ class RunFolder:
 def _read_json(path: Path) -> dict[str, Any]:
     content = documents.read_json(path, LARGEST_RECORD, follow=False)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a JSON object, got a {type(content).__name__}")
+        raise UserError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
 
 

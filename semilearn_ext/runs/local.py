@@ -48,12 +48,12 @@ def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
     """
     if visible is None:
         return list(gpus)
-    there = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
-    by_name = {**{gpu: gpu for gpu in there if not gpu.isdecimal()}, **{str(k): gpu for k, gpu in enumerate(there)}}
+    names = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    by_name = {**{gpu: gpu for gpu in names if not gpu.isdecimal()}, **{str(k): gpu for k, gpu in enumerate(names)}}
     for gpu in gpus:
         if gpu not in by_name:
             raise UserError(
-                f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves {len(there)}, numbered from 0"
+                f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}, numbered from 0"
             )
     return [by_name[gpu] for gpu in gpus]
 

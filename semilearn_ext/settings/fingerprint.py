@@ -40,17 +40,17 @@ def scientific(settings: Settings) -> dict[str, Any]:
 
 def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
     """The files and images that the settings name, by content. What is in ``recorded`` is not read again."""
-    made: dict[str, Callable[[], Any]] = {}
+    readers: dict[str, Callable[[], Any]] = {}
     if settings.pretrained:
         given, own = settings.pretrain_path, registry.NETS.get(settings.net, settings.where("net")).weights
-        made["weights"] = lambda: file_hash(given, "pretrain_path") if given else own
+        readers["weights"] = lambda: file_hash(given, "pretrain_path") if given else own
     if settings.base == "stylematch":
-        made["style"] = lambda: [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
+        readers["style"] = lambda: [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
     if settings.dataset == FOLDER:
-        made["images"] = lambda: folder_digest(Path(settings.data_dir), Path(settings.cache_dir))
+        readers["images"] = lambda: folder_digest(Path(settings.data_dir), Path(settings.cache_dir))
     if settings.extend:
-        made["extend"] = lambda: sorted(extension_hash(path) for path in settings.extend)
-    return {name: recorded[name] if name in recorded else make() for name, make in made.items()}
+        readers["extend"] = lambda: sorted(extension_hash(path) for path in settings.extend)
+    return {name: recorded[name] if name in recorded else read() for name, read in readers.items()}
 
 
 def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
@@ -72,10 +72,10 @@ def hash_of(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     """``"lr (0.03 and 0.1), the images in data_dir"``: what distinguishes two identities, by name."""
-    names = [name for name in dict.fromkeys((*one, *other)) if one.get(name) != other.get(name)]
-    texts = [_BY_CONTENT.get(name) or f"{name} ({_shown(one, name)} and {_shown(other, name)})" for name in names]
+    names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
+    texts = [_BY_CONTENT.get(name) or f"{name} ({_shown(first, name)} and {_shown(second, name)})" for name in names]
     more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return ", ".join([*texts[:_SHOWN], *more])
 

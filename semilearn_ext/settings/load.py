@@ -28,7 +28,7 @@ from semilearn_ext.specs import LIMITS, Option
 
 COMMAND_LINE, PYTHON = "command line", "python"
 MAX_FILES = 100
-"""How many files a config may include, counted every time."""
+"""The largest number of files that one config may include, each counted every time."""
 # libyaml's dumper, where available, is ten times as fast, which matters for a sweep of a thousand runs.
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -113,7 +113,7 @@ def _parse(path: Path) -> dict[str, Any]:
 def _mapping(content: Any, path: Path) -> dict[str, Any]:
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected lines of 'key: value', got a {type(content).__name__}")
+        raise UserError(f"{path}: expected lines of 'key: value', got {type(content).__name__}")
     return {str(name): value for name, value in content.items()}
 
 

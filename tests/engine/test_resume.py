@@ -1,4 +1,4 @@
-"""Nothing lost: a run killed at any moment goes on bit for bit, damage is noticed, a full disk does no harm."""
+"""Nothing lost: a run killed at any moment resumes bit for bit, damage is noticed, a full disk does no harm."""
 
 from __future__ import annotations
 

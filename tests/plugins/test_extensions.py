@@ -80,7 +80,7 @@ def test_a_plugins_tensors_and_numbers_resume_bit_for_bit(
 def test_state_that_cannot_be_saved_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
     path = Path(write(tmp_path / "mine.py", "mine"))
     path.write_text(path.read_text().replace("self.history = []", "self.history = []; self.other = object()"))
-    with pytest.raises(UserError, match=r"Mine.other: a object cannot be saved in a checkpoint"):
+    with pytest.raises(UserError, match=r"Mine.other: object is a type that cannot be saved"):
         training.run(tiny(algorithm="fixmatch_mine", extend=str(path)))
 
 

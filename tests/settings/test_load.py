@@ -66,7 +66,7 @@ def test_files_that_build_on_each_other_are_refused(tmp_path: Path) -> None:
         ("algorithm: crmatch", "algorithm: USB's crmatch cannot run in this setting: "),
         ("ema_p: 0.9", "ema_p: not an option of fixmatch; it belongs to adamatch, freematch, softmatch"),
         ("p_cutoff: high", "p_cutoff: expected a number, got 'high'"),
-        ("- a\n- b", "expected lines of 'key: value', got a list"),
+        ("- a\n- b", "expected lines of 'key: value', got list"),
         ("seed: [1", "not valid YAML"),
         ("base: nowhere.yaml", "nowhere.yaml: no such config file"),
     ],

@@ -1,4 +1,4 @@
-"""A run that USB saved and loaded goes on with the numbers of one that was never interrupted."""
+"""A run that USB saved and loaded continues with the numbers of one that was never interrupted."""
 
 from __future__ import annotations
 

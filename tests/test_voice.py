@@ -1,0 +1,41 @@
+"""Code, help, messages and docs are written in plain English, in one spelling."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+COUNTED = "labels?|images?|seconds?|runs?|steps?|lines?|files?|rows?|processes|twice|once|epochs?|batches"
+UNITS = "class|run|step|target|epoch|seed|domain|image|second|core|evaluation|batch|view|config|module|process|GPU"
+DIALECT = {
+    rf"\b({COUNTED}) an? ({UNITS})\b(?! (was|is|has|can|that))": "use 'per'",
+    r"\bgoes on\b": "use 'continues' or 'resumes'",
+    r"\bwhat was (said|made|found)\b": "name it",
+    r"\bgot a (int|object|str|array|NoneType)\b": "a type has no article",
+    r"(?<!-)\b(labeled|unlabeled) (images?|data|loss|view)\b": "British spelling, as in the rest",
+}
+
+
+def texts() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")
+    if listed == [""]:
+        pytest.skip("not a checkout")
+    written = [name for name in listed if name.endswith((".py", ".md", ".yaml")) and not name.startswith("results/")]
+    return [ROOT / name for name in written if (ROOT / name) != Path(__file__) and (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize(("pattern", "advice"), DIALECT.items(), ids=DIALECT.values())
+def test_plain_english(pattern: str, advice: str) -> None:
+    wrong = re.compile(pattern)
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if wrong.search(line)
+    ]
+    assert not hits, advice
