@@ -16,6 +16,7 @@ from semilearn_ext.engine.checkpoint import checkpoint_files, load
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import find_classifier
+from semilearn_ext.nets.modulated_classifier import ModulatedClassifier
 from semilearn_ext.plugins.base import Wants
 from semilearn_ext.report import paper_numbers
 from semilearn_ext.runs.folder import RunFolder, run_path
@@ -80,6 +81,8 @@ def spread(algorithm: Any) -> None:
         if isinstance(classifier, nn.Linear):
             classifier.bias.zero_()
         median = algorithm.model(weak)["logits"].softmax(1).amax(1).median()
+        if isinstance(classifier, ModulatedClassifier):
+            median = torch.zeros_like(median)  # its confidences in training are others than here, where it is bare
         algorithm.p_cutoff = median.item()
         algorithm.hooks_dict["MaskingHook"].time_p = median  # FreeMatch's threshold
         algorithm.model.train()

@@ -81,7 +81,7 @@ class Case(NamedTuple):
     name: str
     words: list[str]
     left_out: str = ""
-    """Where a command reads many files and goes on without the bad one: what it says then."""
+    """Where a command reads many files and continues without the bad one: what it says then."""
 
 
 def settings_cases() -> Iterator[Case]:

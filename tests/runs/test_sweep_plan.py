@@ -148,7 +148,7 @@ def test_a_thousand_runs_are_planned_without_torch(tmp_path: Path) -> None:
         "--targets",
         "all",
     ]
-    flags += ["--seeds", "1-25", "--labels", "10,5", "--save_dir", str(tmp_path), "--dry_run"]
+    flags += ["--seeds", "1-25", "--labels", "10,5", "--step", "usb", "--save_dir", str(tmp_path), "--dry_run"]
     command = [sys.executable, "-c", code, "sweep", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     *listed, counted, imported = done.stdout.splitlines()
