@@ -20,7 +20,7 @@ from semilearn_ext.runs.sweep import Grid, experiments, find, read_jobs
 from semilearn_ext.settings import Settings
 from tests.conftest import ROOT
 
-CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
+CONFIG = ROOT / "config" / "ssdg" / "digits_mini.yaml"
 
 
 def grid(tmp_path: Path, **values: Any) -> Grid:
