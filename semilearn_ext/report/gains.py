@@ -40,13 +40,19 @@ def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
         gain = paired_gain(runs[group], runs[baseline])
         if not gain.pairs:
             continue
-        base, mean = (runs[key].groupby("target")["value"].mean().mean() for key in (baseline, group))
+        base, mean = (_mean_where(runs[one], runs[other]) for one, other in ((baseline, group), (group, baseline)))
         label = group.title.replace(f" + {_title(group)}", "", 1)
         row = (group.dataset, group.labels, group.method.base, group.method.name, label, base, mean)
         rows.append((*row, gain.mean, gain.low, gain.high, gain.wins, gain.pairs, gain.seeds))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     order = ["dataset", "labels", "gain"]
     return frame.sort_values(order, ascending=[True, False, False], ignore_index=True), note_lines(notes)
+
+
+def _mean_where(runs: pd.DataFrame, other: pd.DataFrame) -> float:
+    """The mean over targets of the runs that ``other`` has a counterpart of."""
+    pairs = runs.merge(other[["target", "seed"]], on=["target", "seed"])
+    return float(pairs.groupby("target")["value"].mean().mean())
 
 
 def check_not_empty(table: pd.DataFrame, results: Results, plugin: str) -> None:

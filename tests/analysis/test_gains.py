@@ -47,6 +47,13 @@ def test_table_and_figure(runs: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
+def test_a_run_without_counterpart_is_in_neither_mean(runs: Path, tmp_path: Path) -> None:
+    write_run(runs, 10, target_domain=domains("digits_mini")[0], seed=4)
+    gains.main([runs], tmp_path / "one", "upcsc")
+    table = pd.read_csv(tmp_path / "one" / "gains_upcsc_digits_mini_10lpc.csv").set_index("base")
+    assert table.loc["fixmatch", ["base_mean", "mean", "gain"]].tolist() == pytest.approx([71.5, 73.5, 2])
+
+
 def test_a_plugin_without_runs(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"with and without dgwm \(plug-ins with runs: upcsc\)"):
         gains.main([runs], tmp_path / "figures", "dgwm")
