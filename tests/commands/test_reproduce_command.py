@@ -30,7 +30,7 @@ def test_the_plan_has_every_row_of_the_paper(capsys: pytest.CaptureFixture[str],
     assert any("StyleMatch + UPCSC (avg proxy)" in row for row in rows)
     (total,) = [line.split() for line in lines if line.strip().startswith("total")]
     assert total[1:3] == ["740", "0"]
-    assert "100 images per second, assumed for one GPU and not measured" in lines[-1]
+    assert "2,800 images per second, assumed for one GPU and not measured" in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
 
