@@ -10,6 +10,7 @@ from typing import Any
 
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.cuda_calls import CudaMeans
+from semilearn_ext.engine.logged_numbers import without_reading
 from semilearn_ext.semilearn_api import AlgorithmBase
 from semilearn_ext.specs import AlgorithmSpec
 
@@ -22,6 +23,7 @@ def adapt(spec: AlgorithmSpec, algorithm: type[AlgorithmBase]) -> type[SSDGBase]
     body["set_ema_model"] = SSDGBase.set_ema_model
     if spec.calls_cuda:
         body.update(_with_cuda_redirected(algorithm))
+    body.update(without_reading(algorithm, body.get("train_step", algorithm.train_step)))
     return type(f"SSDG{algorithm.__name__}", bases, body)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class FiniteLossHook(Hook):
     """Stops before the weights are updated when a loss is not finite, so the last checkpoint stays good.
 
-    USB's own losses are numbers already. Those of plug-ins are tensors, and reading one on a GPU waits for the device,
-    so that is done only in the steps that are recorded or saved: nothing bad gets into a checkpoint.
+    On a GPU losses are tensors, and reading one waits for the device, so that is done only in the steps that are
+    recorded or saved: nothing bad gets into a checkpoint.
     """
 
     def after_train_step(self, algorithm: SSDGBase) -> None:

@@ -18,6 +18,7 @@ import torch
 from semilearn_ext import registry, training
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.logged_numbers import without_reading
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
 from tests.conftest import ROOT
@@ -108,3 +109,38 @@ def test_all_of_these_waits_are_usbs() -> None:
         if not wait.startswith("semilearn/")
     }
     assert ours == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
+
+
+def test_numbers_for_the_log_stay_on_the_device_and_are_usbs(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    algorithm: Any = training.build(make_context(tinier(device="cuda", **eager("fixmatch", "usb"))))
+    outcome = algorithm.step(**batch_of(algorithm, 0, 0))
+    assert set(outcome.terms) == {f"train/{name}" for name in ("sup_loss", "unsup_loss", "total_loss", "util_ratio")}
+    for name, value in outcome.terms.items():
+        assert isinstance(value, torch.Tensor), name
+        assert value.is_cuda, name
+        assert not value.requires_grad, name
+    terms = {name: float(value) for name, value in outcome.terms.items()}
+    assert terms["train/total_loss"] == outcome.total.item() > 0
+    assert terms["train/util_ratio"] == 1
+    assert terms["train/sup_loss"] + terms["train/unsup_loss"] == pytest.approx(terms["train/total_loss"])
+
+
+def test_a_step_that_fails_while_it_logs_leaves_nothing_behind() -> None:
+    class Failing:
+        device = torch.device("cuda")
+
+        def process_out_dict(self, **values: Any) -> dict[str, Any]:
+            return values
+
+        process_log_dict = process_out_dict
+
+        def train_step(self) -> None:
+            self.process_out_dict(loss=0)
+            assert isinstance(torch.ones(()).item(), torch.Tensor)
+            raise RuntimeError("out of memory")
+
+    body: dict[str, Any] = without_reading(Failing, Failing.train_step)  # type: ignore[arg-type]
+    adapted: Any = type("Adapted", (Failing,), body)()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        adapted.train_step()
+    assert isinstance(torch.ones(()).item(), float)

@@ -1,0 +1,56 @@
+"""USB's steps read every number for the log with ``.item()``, which waits for a GPU. Here these numbers stay there.
+
+All of USB's steps end in the same way: they pass their loss to ``process_out_dict``, and then what they log to
+``process_log_dict``. Between these two calls a TorchFunctionMode answers ``.item()`` with the tensor itself, so the
+computations of a step see nothing of it, and nothing of USB or torch is changed. Who uses a logged number reads it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from semilearn_ext.semilearn_api import AlgorithmBase
+
+
+class NumbersStay(TorchFunctionMode):
+    """Within this context, ``tensor.item()`` is the tensor, without gradient."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.Tensor.item and len(args) == 1:
+            return args[0].detach()
+        return func(*args, **(kwargs or {}))
+
+
+def without_reading(algorithm: type[AlgorithmBase], train_step: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Methods of a subclass of ``algorithm`` whose ``train_step`` reads no number for the log from a GPU."""
+
+    # The loaders read the names of the views from this function's signature.
+    @functools.wraps(train_step)
+    def step(self: Any, **batch: Any) -> Any:
+        # The mode ends with the step, however the step ends.
+        with ExitStack() as self.while_logging:
+            return train_step(self, **batch)
+
+    def process_out_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = algorithm.process_out_dict(self, *args, **kwargs)
+        if self.device.type != "cpu":
+            self.while_logging.enter_context(NumbersStay())
+        return result
+
+    def process_log_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.while_logging.close()
+        return algorithm.process_log_dict(self, *args, **kwargs)
+
+    return {"train_step": step, "process_out_dict": process_out_dict, "process_log_dict": process_log_dict}
