@@ -50,7 +50,7 @@ def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
     if group.is_main:
         folder.check(settings)
     if folder.is_finished and not settings.overwrite:
-        return Outcome(folder.read_result(), was_finished=True)
+        return _finished_before(folder)
     context = make_context(settings, folder=folder, group=group)
     requirements.check(settings, context.data)
     builder = net_builder(settings)
@@ -58,8 +58,14 @@ def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
     with lock(folder.path) if group.is_main else nullcontext():
         # Another process may have finished it while the data were loaded.
         if any(group.all_gather(group.is_main and folder.is_finished and not settings.overwrite)):
-            return Outcome(folder.read_result(), was_finished=True)
+            return _finished_before(folder)
         return Outcome(_train(context, builder), was_finished=False)
+
+
+def _finished_before(folder: RunFolder) -> Outcome:
+    result = folder.read_checked_result()
+    folder.check_evaluations(result)
+    return Outcome(result, was_finished=True)
 
 
 def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
@@ -173,6 +179,7 @@ def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
         context.folder.write_details(algorithm.details)
         result["details_sha256"] = context.folder.details_hash()
         result["metrics_sha256"] = context.folder.metrics_hash()
+        result["files_sha256"] = context.folder.file_hashes()
         context.folder.write_result(result)
         for old in checkpoint.checkpoint_files(context.folder.path)[:-1]:
             old.unlink()

@@ -49,8 +49,9 @@ def load_run(path: Path) -> FinishedRun:
         )
     if not folder.is_finished:
         raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
-    result = folder.read_result()
+    result = folder.read_checked_result()
     check_fields(result, str(folder.result_file))
+    folder.check_evaluations(result)
     return FinishedRun(folder, folder.read_settings(), result)
 
 

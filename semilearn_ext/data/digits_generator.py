@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
@@ -176,7 +177,9 @@ def _generator(*key: int) -> np.random.Generator:
 
 
 def _read_cache(path: Path) -> dict[str, DomainImages] | None:
-    """The domains stored at ``path``, or None if there is no such file or it is damaged."""
+    """The domains stored at ``path``, or None if there is no such file or it is not what :func:`_write_cache` wrote."""
+    if not path.exists():
+        return None
     try:
         with np.load(path, allow_pickle=False) as archive:
             domains = {
@@ -187,10 +190,14 @@ def _read_cache(path: Path) -> dict[str, DomainImages] | None:
                 )
                 for name in DOMAINS
             }
+            is_intact = str(archive["sha256"]) == _digest(_arrays(domains))
     # Depending on which byte is wrong, numpy, zipfile or zlib raise exceptions of their own.
     except Exception:
-        return None
-    return domains if all(_is_well_formed(domain) for domain in domains.values()) else None
+        is_intact = False
+    if is_intact and all(_is_well_formed(domain) for domain in domains.values()):
+        return domains
+    print(f"{path}: not used as a cache, because it has changed; drawing the images again", file=sys.stderr, flush=True)
+    return None
 
 
 def _is_well_formed(domain: DomainImages) -> bool:
@@ -205,9 +212,23 @@ def _is_well_formed(domain: DomainImages) -> bool:
 
 
 def _write_cache(path: Path, domains: dict[str, DomainImages]) -> None:
+    arrays = _arrays(domains)
+    arrays["sha256"] = np.array(_digest(arrays))
+    files.write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays), flush=False)
+
+
+def _arrays(domains: dict[str, DomainImages]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for name, domain in domains.items():
         arrays[f"{name}_images"] = domain.images
         arrays[f"{name}_labels"] = domain.labels
         arrays[f"{name}_origins"] = np.array(domain.origins)
-    files.write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays), flush=False)
+    return arrays
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

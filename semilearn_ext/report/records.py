@@ -72,7 +72,7 @@ def read_all(roots: Sequence[Path]) -> Records:
 
 def read_run(folder: RunFolder) -> dict[str, Any]:
     """One finished run as a row, or a UserError that says why its result cannot be trusted."""
-    result, where = folder.read_result(), str(folder.result_file)
+    result, where = folder.read_checked_result(), str(folder.result_file)
     row = _row(folder, result, where)
     written = RunName(row["dataset"], row["labels"], row["method"].name, row["target"], row["seed"])
     named = RunName.from_path(folder.path)

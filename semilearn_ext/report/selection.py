@@ -20,7 +20,7 @@ def read_trials(settings: Mapping[Path, Settings], names: Sequence[str]) -> pd.D
     """One row per run: the grid's settings, target, seed, and what was measured on held-out source images."""
     rows: list[dict[str, Any]] = []
     for path, run_settings in settings.items():
-        result, flat = RunFolder(path).read_result(), run_settings.flat()
+        result, flat = RunFolder(path).read_checked_result(), run_settings.flat()
         measured = {name: value for name, value in result["metrics"].items() if name.startswith("source_val/")}
         about = {"point": run_settings.variant, **{name: flat[name] for name in names}}
         about |= {"target": run_settings.target_domain, "seed": run_settings.seed, "config_hash": result["config_hash"]}

@@ -62,6 +62,9 @@ WRITTEN_BEFORE_TRAINING = {
 WRITTEN_BEFORE_THE_CONFIG = {IDENTITY_FILE, EXTENSIONS_FOLDER}
 LARGEST_RECORD = 256 * documents.MEGABYTE
 """No record is larger: the split of a million images has about a third of this."""
+_BEFORE_TRAINING = (CONFIG_FILE, IDENTITY_FILE, ENVIRONMENT_FILE, SPLIT_FILE)
+_OWN_CHECKSUM, _BLANK = "sha256", "0" * 64
+"""The last field of ``result.json``, and what stands there while the file is hashed."""
 MARKERS = {CONFIG_FILE, JOB_FILE, RESULT_FILE}
 """A folder with one of these files is a run's folder."""
 
@@ -272,31 +275,66 @@ class RunFolder:
         return self.result_file.exists()
 
     def read_result(self) -> dict[str, Any]:
-        result = _read_json(self.result_file)
+        """What ``write_result`` wrote, or a UserError if a single byte of it has changed since."""
+        content = documents.read_bytes(self.result_file, LARGEST_RECORD, follow=False)
+        result = _json_object(content, self.result_file)
         if result.get("format") != FORMAT:
             raise UserError(
                 f"{self.result_file}: not a result of format {FORMAT}; train the run again with --overwrite"
             )
+        # The two fields are written together: damage to the name of one does not pass for a result without checksums.
+        if {_OWN_CHECKSUM, "files_sha256"} & result.keys():
+            own = str(result.pop(_OWN_CHECKSUM, ""))
+            if own != _checksum_within(content, own):
+                raise _changed(self.result_file)
         return result
 
     def write_result(self, result: dict[str, Any]) -> None:
-        files.write_json(self.result_file, result)
+        """Write ``result``, with a checksum of the file itself if it has those of the others."""
+        if "files_sha256" not in result:
+            files.write_json(self.result_file, result)
+            return
+        blank = (json.dumps({**result, _OWN_CHECKSUM: _BLANK}, indent=2) + "\n").encode()
+        own = _checksum_within(blank, _BLANK)
+        files.write_json(self.result_file, {**result, _OWN_CHECKSUM: own})
+
+    def file_hashes(self) -> dict[str, str]:
+        """SHA-256 of every file that is written before training and not changed later, for ``result.json``."""
+        copies = [f"{EXTENSIONS_FOLDER}/{Path(copy).name}" for copy in self._extension_copies()]
+        names = [name for name in (*_BEFORE_TRAINING, *copies) if os.path.lexists(self.path / name)]
+        return {name: _sha256(self.path / name) for name in names}
+
+    def read_checked_result(self) -> dict[str, Any]:
+        """The result, or a UserError if a file that it has a checksum of is not what the run has written."""
+        result = self.read_result()
+        recorded = result.get("files_sha256")
+        if recorded is not None and recorded != (found := self.file_hashes()):
+            names = [*_BEFORE_TRAINING, *sorted(found)]
+            known = recorded if isinstance(recorded, dict) else {}
+            raise _changed(self.path / next((n for n in names if known.get(n) != found.get(n)), EXTENSIONS_FOLDER))
+        return result
+
+    def check_evaluations(self, result: Mapping[str, Any]) -> None:
+        """A UserError if the evaluations of the run or their details are not those that its result belongs to."""
+        for file, name in ((self.metrics_file, "metrics_sha256"), (self.details_file, "details_sha256")):
+            if result.get(name) and (not file.is_file() or _sha256(file) != result[name]):
+                raise UserError(f"{file}: does not belong to the result beside it; train the run again")
 
     def read_details(self) -> dict[str, Any]:
         """What ``write_details`` wrote, or a UserError unless it is what the result was written with."""
         if not self.details_file.is_file():
             raise UserError(f"{self.path}: the run did not record {DETAILS_FILE}; train it again with --overwrite")
-        details = _read_json(self.details_file)
-        if self.details_hash() != self.read_result().get("details_sha256"):
+        content = documents.read_bytes(self.details_file, LARGEST_RECORD, follow=False)
+        if hashlib.sha256(content).hexdigest() != self.read_result().get("details_sha256"):
             raise UserError(f"{self.details_file}: does not belong to the result beside it; train the run again")
-        return details
+        return _json_object(content, self.details_file)
 
     def write_details(self, details: dict[str, Any]) -> None:
         files.write_text(self.details_file, json.dumps(details, separators=(",", ":")) + "\n")
 
     def details_hash(self) -> str:
         """SHA-256 of ``details.json``, for ``result.json``."""
-        return hashlib.sha256(documents.read_bytes(self.details_file, LARGEST_RECORD, follow=False)).hexdigest()
+        return _sha256(self.details_file)
 
     def read_split(self) -> dict[str, Any]:
         return _read_json(self.split_file)
@@ -315,15 +353,13 @@ class RunFolder:
 
         The file of a finished run must be what its result was written with.
         """
-        if self.is_finished:
-            recorded = self.read_result().get("metrics_sha256")
-            if recorded and (not self.metrics_file.is_file() or self.metrics_hash() != recorded):
-                raise UserError(f"{self.metrics_file}: does not belong to the result beside it; train the run again")
-        if not os.path.lexists(self.metrics_file):
-            return []
+        recorded = self.read_result().get("metrics_sha256") if self.is_finished else None
+        exists = self.metrics_file.is_file() if recorded else os.path.lexists(self.metrics_file)
+        content = documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False) if exists else b""
+        if recorded and hashlib.sha256(content).hexdigest() != recorded:
+            raise UserError(f"{self.metrics_file}: does not belong to the result beside it; train the run again")
         records = []
-        text = documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False).decode("utf-8", "replace")
-        for line in text.splitlines():
+        for line in content.decode("utf-8", "replace").splitlines():
             try:
                 record = documents.parse_json(line, str(self.metrics_file))
             except UserError:
@@ -345,14 +381,32 @@ class RunFolder:
 
     def metrics_hash(self) -> str:
         """SHA-256 of ``metrics.jsonl``, for ``result.json``."""
-        return hashlib.sha256(documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False)).hexdigest()
+        return _sha256(self.metrics_file)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    content = documents.read_json(path, LARGEST_RECORD, follow=False)
+    return _json_object(documents.read_bytes(path, LARGEST_RECORD, follow=False), path)
+
+
+def _json_object(text: bytes, path: Path) -> dict[str, Any]:
+    content = documents.parse_json(text, str(path))
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(documents.read_bytes(path, LARGEST_RECORD, follow=False)).hexdigest()
+
+
+def _checksum_within(content: bytes, checksum: str) -> str:
+    """SHA-256 of a file that ends with its own checksum: of the file with that replaced by zeros."""
+    place = content.rfind(checksum.encode())
+    return hashlib.sha256(content[:place] + _BLANK.encode() + content[place + len(_BLANK) :]).hexdigest()
+
+
+def _changed(path: Path) -> UserError:
+    return UserError(f"{path}: is not what the run has written; restore the file, or train the run with --overwrite")
 
 
 def find_runs(roots: Iterable[Path]) -> Iterator[RunFolder]:

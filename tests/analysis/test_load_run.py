@@ -18,6 +18,7 @@ from semilearn_ext.analysis.load_run import (
     titles_of,
 )
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import dump, with_values
 
 
@@ -29,9 +30,15 @@ def copied(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> Any:
         folder = tmp_path / "copy"
         shutil.copytree(pair[1].path, folder)
         (folder / "config.yaml").write_text(dump(with_values(pair[1].settings, **values)))
+        _write_checksums(RunFolder(folder))
         return load_run(folder)
 
     return copy
+
+
+def _write_checksums(folder: RunFolder) -> None:
+    """As if the run had written the files that are there now."""
+    folder.write_result({**folder.read_result(), "files_sha256": folder.file_hashes()})
 
 
 def test_methods_alone_may_differ(pair: tuple[FinishedRun, FinishedRun]) -> None:

@@ -252,6 +252,23 @@ def test_a_damaged_cache_is_replaced(domains: Domains, tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_an_archive_with_other_pixels_is_not_used(
+    domains: Domains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(digits_generator, "generate", lambda: domains)
+    digits_generator.load(tmp_path)
+    file = digits_generator.cache_file(tmp_path)
+    for name in ("pen_images", "street_labels"):
+        with np.load(file) as archive:
+            arrays = dict(archive)
+        arrays[name] = arrays[name][::-1]
+        np.savez(file, **arrays)
+        assert digest(digits_generator.load(tmp_path)) == digest(domains)
+        assert "not used as a cache, because it has changed" in capsys.readouterr().err
+    assert digest(digits_generator.load(tmp_path)) == digest(domains)
+    assert capsys.readouterr().err == ""
+
+
 def test_an_unwritable_folder_does_no_harm(domains: Domains, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(digits_generator, "generate", lambda: domains)
     obstacle = tmp_path / "file"

@@ -50,9 +50,25 @@ def run_kills(folder: Path, count: int, seed: int) -> Mapping[str, int]:
 
 
 def run_flips(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    import torch
+
+    from semilearn_ext import training
+    from semilearn_ext.settings import settings_from
     from tests.hostile import flips
 
-    return flips.in_checkpoint(flips.small_checkpoint(folder), count, seed)
+    torch.set_num_threads(1)
+    each = -(-count // 11)
+    settings = settings_from(**flips.SMALL, cache_dir=str(folder / "cache"), save_dir=str(folder / "runs"))
+    training.run(settings)
+    kinds = {
+        "checkpoint": flips.in_checkpoint(flips.small_checkpoint(folder), each, seed),
+        **flips.in_records(settings, each, seed),
+        "digits_mini": flips.in_digits(folder, each, seed),
+        **flips.in_pixels(folder, each, seed),
+    }
+    for kind, counts in kinds.items():
+        print(f"{kind:<18}", dict(counts))
+    return {name: sum(counts[name] for counts in kinds.values()) for name in ("flips", "tracebacks", "undetected")}
 
 
 def run_inputs(folder: Path, count: int, seed: int) -> Mapping[str, int]:

@@ -150,7 +150,7 @@ def differences(settings: Settings, other: Settings) -> list[str]:
     return parts
 
 
-_TIMES = ("seconds", "metrics", "metrics_sha256", "details_sha256")
+_TIMES = ("seconds", "metrics", "metrics_sha256", "details_sha256", "files_sha256")
 """What contains times; the metrics are compared without them."""
 
 

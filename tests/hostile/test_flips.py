@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from semilearn_ext import training
+from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.records import read_run
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.settings import Settings
 from tests.hostile import flips
 
 
@@ -17,6 +24,42 @@ def test_every_changed_bit_of_a_checkpoint_is_noticed(tmp_path: Path, capsys: py
     assert checkpoint.load(path)["iteration"] == 6
     assert flips.in_checkpoint(path, 300) == {"flips": 300, "tracebacks": 0, "undetected": 0}, capsys.readouterr().out
     assert checkpoint.load(path)["iteration"] == 6
+
+
+def test_every_changed_bit_of_a_finished_run_is_noticed(
+    tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tiny()
+    result = training.run(settings).result
+    for name, counts in flips.in_records(settings, 12).items():
+        assert counts == {"flips": 12, "tracebacks": 0, "undetected": 0}, (name, capsys.readouterr().out)
+    assert training.run(settings).result == result
+
+
+def test_a_changed_digit_is_one_line_and_a_result_without_checksums_is_read(tiny: Callable[..., Settings]) -> None:
+    settings = tiny(num_train_iter=2)
+    folder = RunFolder(run_path(settings))
+    training.run(settings)
+    written = folder.result_file.read_text()
+    result = json.loads(written)
+    accuracy = f'"last": {result["top1"]["last"]}'
+    folder.result_file.write_text(written.replace(accuracy, '"last": 0.99'))
+    for read in (lambda: read_run(folder), lambda: load_run(folder.path), lambda: training.run(settings)):
+        with pytest.raises(UserError, match=r"result\.json: is not what the run has written") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+    del result["sha256"]
+    folder.result_file.write_text(json.dumps(result))
+    with pytest.raises(UserError, match="is not what the run has written"):
+        folder.read_result()
+    del result["files_sha256"]
+    folder.result_file.write_text(json.dumps(result))
+    assert training.run(settings).was_finished
+
+
+def test_every_changed_bit_of_a_cache_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for counts in (flips.in_digits(tmp_path, 40), *flips.in_pixels(tmp_path, 40).values()):
+        assert counts == {"flips": 40, "tracebacks": 0, "undetected": 0}, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("cut", [1, 2, 22, 64, 65, 86, 500])
