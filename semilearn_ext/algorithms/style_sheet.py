@@ -15,6 +15,7 @@ from semilearn_ext.algorithms.style_view import StyleView
 from semilearn_ext.data import views
 from semilearn_ext.data.contact_sheet import save
 from semilearn_ext.data.experiment import load_images, view_spec
+from semilearn_ext.engine.device import fast_precision
 from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.domains import domains_of
@@ -25,7 +26,7 @@ SIDE_INCHES = 1.5
 def draw(settings: Settings, alpha: float, out: Path) -> None:
     """Rows are contents, columns styles, an image of another class for each domain; a cell is one in the other."""
     spec = view_spec(settings)
-    style = StyleView(load_style_transfer(settings.adain_dir), spec, alpha, torch.device("cpu"))
+    style = StyleView(load_style_transfer(settings.adain_dir), spec, alpha, fast_precision(torch.device("cpu")))
     domains = list(domains_of(settings))
     loaded = load_images(settings)
     chosen = [

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from semilearn_ext.data.packed import send
 from semilearn_ext.data.views import ViewSpec
-from semilearn_ext.engine.device import fast_precision
+from semilearn_ext.engine.device import Precision
 from semilearn_ext.nets.adain import StyleTransfer
 
 
 class StyleView:
-    """Computes style views in batches, without gradient, in the device's fast precision, at the training resolution."""
+    """Computes style views in batches, without gradient, in ``precision`` and on its device, at the training size."""
 
-    def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, device: torch.device) -> None:
+    def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, precision: Precision) -> None:
+        device = precision.device
         # A copy, because the published networks are loaded once and stay as they are.
-        self.transfer = copy.deepcopy(transfer).to(device, fast_precision(device).dtype)
+        self.transfer = copy.deepcopy(transfer).to(device, precision.dtype)
         self.alpha, self.size = alpha, spec.size
         self.mean, self.std = (torch.tensor(numbers, device=device).view(3, 1, 1) for numbers in (spec.mean, spec.std))
 

@@ -20,7 +20,7 @@ from semilearn_ext.algorithms.style_view import StyleView, draw_partners
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.base import SSDGBase
-from semilearn_ext.engine.device import evaluation_batch, to_device
+from semilearn_ext.engine.device import Precision, evaluation_batch, fast_precision, to_device
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.adain import encoded_bytes, load_style_transfer
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
@@ -41,7 +41,11 @@ class StyleMatch(FixMatch):
     def style(self) -> StyleView:
         """Built when it is first needed: a finished run predicts without AdaIN's weights."""
         transfer = load_style_transfer(self.args.adain_dir)
-        return StyleView(transfer, self.view_spec(), self.args.style_alpha, next(self.model.parameters()).device)
+        return StyleView(transfer, self.view_spec(), self.args.style_alpha, self.style_precision())
+
+    def style_precision(self) -> Precision:
+        """What AdaIN's network, which is not trained, computes in."""
+        return fast_precision(next(self.model.parameters()).device)
 
     def view_spec(self) -> ViewSpec:
         """Size and normalisation of the images."""
@@ -168,6 +172,10 @@ class CachingStyleMatch(StyleMatch, SSDGBase):
 
     def view_spec(self) -> ViewSpec:
         return self.context.data.view
+
+    def style_precision(self) -> Precision:
+        # ``auto`` is the fast one on a CPU too, although it trains in float32 there.
+        return self.precision if self.settings.precision == "float32" else fast_precision(self.device)
 
     def set_ema_model(self) -> None:  # type: ignore[override]
         """The engine keeps averaged weights in ``self.ema``."""

@@ -6,6 +6,8 @@ must agree. Methods that draw random numbers on the device get others there, so 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import os
 import shutil
@@ -39,6 +41,8 @@ TOLERANCE = 0.01
 OWN_RANDOM_NUMBERS = ("mixmatch", "remixmatch", "stylematch", "vat")
 PACS_BYTES = 9991 * 3 * 224**2
 SHM_BYTES = 2**30
+EVERY_IMAGE = 100.0
+"""A loss that no image has, in place of the one that Dash measures in its warm-up: all of them count."""
 VIEWS_PER_SECOND = 6000
 """What a current GPU needs for ResNet-18 at 224 px."""
 
@@ -195,7 +199,12 @@ def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:
     fixed = {"algorithm": name, "step": step, "device": device, "target_domain": "pen", "average": "none"}
     settings = settings_from(**{"batch_size": 12, "num_train_iter": 1, **values, **fixed})
     # USB's hooks print when they are made, and so does the algorithm about its data.
-    return training.build(make_context(settings), logger=training.silent_logger())
+    with contextlib.redirect_stdout(io.StringIO()):
+        algorithm = training.build(make_context(settings), logger=training.silent_logger())
+    algorithm.epoch = 0  # USB sets it when it trains
+    if hasattr(algorithm, "warmup"):
+        algorithm.rho_init = EVERY_IMAGE
+    return algorithm
 
 
 def _batch(algorithm: SSDGBase) -> dict[str, Any]:

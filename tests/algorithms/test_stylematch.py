@@ -14,6 +14,7 @@ from semilearn_ext import training
 from semilearn_ext.algorithms.style_view import StyleView, draw_partners
 from semilearn_ext.data.views import ViewSpec
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.device import fast_precision
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.plugins.base import Wants
@@ -73,7 +74,7 @@ class Bright(nn.Module):
 
 def test_the_style_view_is_not_clamped(adain_dir: Path) -> None:
     """As released: the decoder's pictures are normalised as they are."""
-    style = StyleView(load_style_transfer(str(adain_dir)), ViewSpec(32), 0.5, torch.device("cpu"))
+    style = StyleView(load_style_transfer(str(adain_dir)), ViewSpec(32), 0.5, fast_precision(torch.device("cpu")))
     style.transfer.decoder = Bright()  # type: ignore[assignment]
     encodings = style.encode(torch.randn(6, 3, 32, 32))
     pictures = style.restyle(encodings, torch.arange(6).flip(0)) * style.std + style.mean
@@ -86,7 +87,7 @@ def test_views_in_bfloat16_are_those_in_float32(monkeypatch: pytest.MonkeyPatch,
 
     def view(kind: str, precision: torch.dtype) -> torch.Tensor:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {kind: True})
-        style = StyleView(transfer, ViewSpec(32), 0.5, torch.device("cpu"))
+        style = StyleView(transfer, ViewSpec(32), 0.5, fast_precision(torch.device("cpu")))
         assert {weight.dtype for weight in style.transfer.parameters()} == {precision}
         return style.restyle(style.encode(plain), partners)
 
@@ -94,6 +95,15 @@ def test_views_in_bfloat16_are_those_in_float32(monkeypatch: pytest.MonkeyPatch,
     assert exact.dtype is fast.dtype is torch.float32
     assert float((fast - exact).abs().mean()) < 0.02
     assert {weight.dtype for weight in transfer.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("asked", "dtype"), [("auto", torch.bfloat16), ("float32", torch.float32)])
+def test_float32_is_float32_for_style_views_too(
+    asked: str, dtype: torch.dtype, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    algorithm = build(tiny(algorithm="stylematch", precision=asked))
+    assert {parameter.dtype for parameter in algorithm.style.transfer.parameters()} == {dtype}
 
 
 def test_kept_encodings_are_those_of_the_batch(tiny: Tiny) -> None:

