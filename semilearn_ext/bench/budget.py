@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from semilearn_ext.errors import UserError
+
 
 class Part(NamedTuple):
     """One row: what, how often, and seconds each time."""
@@ -40,6 +42,15 @@ def table(parts: Sequence[Part], device: torch.device) -> list[str]:
 def mark(device: torch.device) -> list[str]:
     """A reminder below numbers from a CPU."""
     return ["measured on a CPU: says nothing about a GPU"] if device.type == "cpu" else []
+
+
+def check_floor(rate: float, floor: int | None) -> None:
+    """Refuse fewer steps per second than ``floor``."""
+    if floor is not None and rate < floor:
+        raise UserError(
+            f"{rate:.2f} steps per second, but --floor asks for {floor}; ssdg doctor looks for the reason, and on a "
+            f"slower machine the floor has to be lower"
+        )
 
 
 class Stopwatch:

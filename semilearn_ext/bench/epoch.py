@@ -43,15 +43,16 @@ def counts(data: SSDGData) -> tuple[int, int, int]:
     return steps, -(-steps // data.eval_every), -(-steps // every)
 
 
-def main(config: Path | None, overrides: dict[str, Any], steps: int) -> str:
-    """The report. Without a config: FixMatch on digits_mini."""
+def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[str, float]:
+    """The report, and steps per second. Without a config: FixMatch on digits_mini."""
     settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides})
     settings = with_values(settings, target_domain=targets_of(settings)[0], progress=False)
     whole = counts(make_context(settings).data)
-    return "\n".join(_report(settings, whole, steps))
+    lines, rate = _report(settings, whole, steps)
+    return "\n".join(lines), rate
 
 
-def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> list[str]:
+def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> tuple[list[str], float]:
     with tempfile.TemporaryDirectory() as folder:
         short = with_values(settings, num_train_iter=steps + 1)
         algorithm = training.build(make_context(short, folder=RunFolder(Path(folder))))
@@ -79,7 +80,7 @@ def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> list
     ]
     images = sum(len(images) for images in algorithm.eval_sets.values())
     share = (parts[1].total + parts[2].total) / parts[0].total
-    return [
+    lines = [
         f"{settings.algorithm}, step: {settings.step}, {settings.dataset} -> {settings.target_domain}, {settings.net}, "
         f"{settings.img_size}x{settings.img_size}, {algorithm.precision.name}, views on {algorithm.views_on}",
         *table(parts, algorithm.device),
@@ -87,3 +88,4 @@ def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> list
         f"an evaluation takes {images / watch.seconds[-1]:.0f} images per second; a checkpoint of {size / 1e6:.1f} MB "
         f"is written in {1000 * writing:.0f} ms beside the next steps",
     ]
+    return lines, 1 / step

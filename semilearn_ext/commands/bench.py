@@ -21,6 +21,9 @@ def add(bench: argparse.ArgumentParser) -> None:
             "--steps", type=positive, default=8, metavar="N", help="number of steps after a warm-up step (default: 8)"
         )
         part.add_argument(
+            "--floor", type=positive, metavar="N", help="fail with fewer training steps per second, after the report"
+        )
+        part.add_argument(
             "--set", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="settings on top of the config"
         )
         add_trust(part)
@@ -42,15 +45,21 @@ def add(bench: argparse.ArgumentParser) -> None:
 
 
 def run_step(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.bench.budget import check_floor
     from semilearn_ext.bench.step import main
 
-    print(main(arguments.c, dict(arguments.set), arguments.steps))
+    report, rate = main(arguments.c, dict(arguments.set), arguments.steps)
+    print(report)
+    check_floor(rate, arguments.floor)
 
 
 def run_epoch(arguments: argparse.Namespace) -> None:
+    from semilearn_ext.bench.budget import check_floor
     from semilearn_ext.bench.epoch import main
 
-    print(main(arguments.c, dict(arguments.set), arguments.steps))
+    report, rate = main(arguments.c, dict(arguments.set), arguments.steps)
+    print(report)
+    check_floor(rate, arguments.floor)
 
 
 def run_loss(_: argparse.Namespace) -> None:

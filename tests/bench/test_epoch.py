@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
+from semilearn_ext.__main__ import main
 from semilearn_ext.bench import epoch
 from semilearn_ext.bench.budget import Part, host_waits, table
 from semilearn_ext.data.experiment import load_data
+from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 
 
 def test_every_part_is_counted(tiny: Callable[..., Settings]) -> None:
     settings = tiny(num_train_iter=11, num_eval_iter=4, checkpoint_every=3)
     assert epoch.counts(load_data(settings)) == (11, 3, 4)
-    report = "\n".join(epoch._report(settings, (11, 3, 4), steps=2))
+    lines, rate = epoch._report(settings, (11, 3, 4), steps=2)
+    assert rate > 0
+    report = "\n".join(lines)
     for name, times in (("training step", 11), ("evaluation", 3), ("checkpoint, training waits", 4)):
         (line,) = [line for line in report.splitlines() if line.startswith(f"{name}  ")]
         assert line.removeprefix(name).split()[0] == str(times)
     assert "measured on a CPU" in report
+
+
+@pytest.mark.parametrize("part", ["step", "epoch"])
+def test_too_few_steps_per_second_are_an_error_below_the_report(
+    part: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"semilearn_ext.bench.{part}.main", lambda *_: ("the report", 9.5))
+    for arguments in ((), ("--floor", "9")):
+        main(["bench", part, *arguments])
+    with pytest.raises(UserError, match=r"9\.50 steps per second, but --floor asks for 10"):
+        main(["bench", part, "--floor", "10"])
+    assert capsys.readouterr().out == "the report\n" * 3
 
 
 def test_the_shares_of_a_budget_add_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +36,27 @@ def test_views_on_the_device_start_from_images_in_its_memory(tiny: Tiny, pretend
     ours, theirs = next_batch(there), next_batch(here)
     assert ours["x_ulb_s"].device.type == "cuda"
     assert all(torch.equal(ours[name].cpu(), value) for name, value in theirs.items())
+
+
+@pytest.mark.parametrize("algorithm", ["fixmatch_upcsc", "stylematch"])
+def test_views_on_the_cpu_train_as_those_on_the_device_and_nothing_waits(
+    algorithm: str, tiny: Tiny, pretend_cuda: PretendCuda, tmp_path: Path
+) -> None:
+    values = {"device": "cuda", "algorithm": algorithm, "step": "reference"}
+    built = training.build(make_context(tiny(views_on="cpu", **values)))
+    built.it = built.epoch = 0
+    for _ in range(2):  # the first step makes what is made once
+        with pretend_cuda.counted() as waits:
+            batch = next_batch(built)
+            assert batch["x_ulb_s"].device.type == "cpu"
+            built.step(**batch)
+            built.call_hook("after_train_step", "ParamUpdateHook")
+    assert not waits
+    here, there = (
+        training.run(tiny(views_on=where, save_dir=str(tmp_path / where), **values)).result["metrics"]
+        for where in ("cpu", "device")
+    )
+    assert {**here, "seconds": 0} == {**there, "seconds": 0}
 
 
 def test_images_that_do_not_fit_are_sent_batch_by_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,8 @@ from semilearn_ext import distributed, registry, training
 from semilearn_ext.data import cache
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.engine.hooks import UpdateHook
+from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
 from tests.every_method import METHODS, eager
@@ -51,6 +54,62 @@ def test_every_algorithm_trains_and_goes_on_with_two_processes(tinier: Tinier, t
             labels = [state["own"]["hooks"]["MaskingHook"]["selected_label"] for state in (one, two)]
             assert all((label >= 0).any() for label in labels)
             assert not torch.equal(*labels), "each process counts its own images"
+
+
+def test_a_checkpoint_that_is_written_late_is_that_of_its_step(tinier: Tinier, tmp_path: Path) -> None:
+    """The first process writes it while both take the next step, and both go on from it bit for bit."""
+    settings = tinier(batch_size=8, num_train_iter=4, num_eval_iter=4, checkpoint_every=2, algorithm="flexmatch")
+    multiprocessing.start_processes(_write_late, (settings, tmp_path), nprocs=WORLD, start_method="fork")
+    assert (tmp_path / "late_0").read_text() == "2 after step 3"
+    assert not (tmp_path / "late_1").exists(), "only the first process writes"
+    files = RunFolder(run_path(settings)).checkpoint_files()
+    assert [checkpoint.load(file)["iteration"] for file in files] == [2, 4]
+
+
+def test_an_error_while_writing_stops_both_processes(tinier: Tinier, tmp_path: Path) -> None:
+    settings = tinier(batch_size=8, num_train_iter=400, num_eval_iter=400, checkpoint_every=2)
+    multiprocessing.start_processes(_fail_to_write, (settings, tmp_path), nprocs=WORLD, start_method="fork")
+    assert (tmp_path / "error_0").read_text() == "UserError: no space left"
+    assert (tmp_path / "error_1").exists(), "the other process must not wait for ever"
+    assert not RunFolder(run_path(settings)).is_finished
+
+
+def _write_late(rank: int, settings: Settings, folder: Path) -> None:
+    # This is a process of its own, so what is replaced here is replaced nowhere else.
+    _connect(rank, folder)
+    save, update, taken = checkpoint.save, UpdateHook.after_train_step, threading.Event()
+    last: list[int] = []
+
+    def late(path: Path, state: dict[str, Any]) -> Path:
+        if state["iteration"] == 2:
+            assert taken.wait(60)
+            (folder / f"late_{rank}").write_text(f"2 after step {last[0]}")
+        return save(path, state)
+
+    def noted(self: UpdateHook, algorithm: Any) -> None:
+        update(self, algorithm)
+        if algorithm.it == 2:
+            last.append(algorithm.it + 1)
+            taken.set()
+
+    checkpoint.save, UpdateHook.after_train_step = late, noted  # type: ignore[assignment, method-assign]
+    with contextlib.redirect_stdout(io.StringIO()):
+        _train_twice(settings)
+    distributed.destroy()
+
+
+def _fail_to_write(rank: int, settings: Settings, folder: Path) -> None:
+    _connect(rank, folder)
+
+    def failing(*_: Any) -> Path:
+        raise UserError("no space left")
+
+    checkpoint.save = failing  # type: ignore[assignment]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            _train_twice(settings)
+    except Exception as error:
+        (folder / f"error_{rank}").write_text(f"{type(error).__name__}: {error}")
 
 
 def test_only_one_process_decodes_the_images(tinier: Tinier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
