@@ -19,8 +19,8 @@ from semilearn_ext.settings.load import read_yaml, resolve
 
 ASSUMED_RATE, ASSUMED_SIZE, MOST = 2800.0, 224, 2
 """Training images (labelled and unlabelled) per second at 224 pixels on one GPU: assumed, not measured. A current GPU
-is expected to take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are faster in
-proportion to their pixels, up to twice: small steps are bound by the launching of kernels."""
+is expected to take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are faster
+in proportion to their pixels, up to twice: small steps are bound by the launching of kernels."""
 HELD_OUT = 0.1
 """The share of validation images that is subtracted from the published number of images."""
 
