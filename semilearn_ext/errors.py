@@ -85,7 +85,18 @@ def exit_code_of(main: Callable[[], None]) -> int:
         return _failed(f"{place}{error.strerror or error}")
     except MemoryError as error:
         return _failed(f"out of memory ({str(error) or 'no more could be allocated'}); use smaller images or batches")
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        reason = str(error).split("\n")[0][:200]
+        return _failed(f"out of memory; lower batch_size or eval_batch_size ({reason})")
     return 0
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch, which is not imported here, could not allocate: it has a class of its own for CUDA only."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return type(error).__name__ == "OutOfMemoryError" or any(word in str(error) for word in words)
 
 
 def _failed(message: str) -> int:

@@ -34,6 +34,17 @@ def test_other_errors_are_bugs_and_keep_their_traceback() -> None:
         exit_code_of(raising(ZeroDivisionError()))
 
 
+@pytest.mark.parametrize(
+    "message", ["CUDA out of memory. Tried to allocate 20 GiB.\nmore", "DefaultCPUAllocator: can't allocate memory: x"]
+)
+def test_torch_without_memory_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(raising(RuntimeError(message))) == 2
+    first = message.split("\n")[0]
+    assert capsys.readouterr().err == f"error: out of memory; lower batch_size or eval_batch_size ({first})\n"
+    with pytest.raises(RuntimeError, match="shapes"):
+        exit_code_of(raising(RuntimeError("shapes differ")))
+
+
 def test_nothing_near_no_hint() -> None:
     assert did_you_mean("zebra", ["seed", "lr"]) == ""
     assert did_you_mean("sede", ["seed", "lr"]) == "; did you mean 'seed'?"

@@ -96,6 +96,9 @@ def run(arguments: argparse.Namespace) -> None:
         check_files(texts)
         print(f"{len(texts)} files in {arguments.out} are what the runs give")
         return
+    link = next((path.parent for path in texts if path.parent != arguments.out and path.parent.is_symlink()), None)
+    if link is not None and not _is_markdown(arguments.out):
+        raise UserError(f"--out: {link}: is a link, and is not written through; remove it")
     try:
         for path, text in texts.items():
             files.write_text(path, text)

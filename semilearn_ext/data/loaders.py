@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,6 +136,13 @@ class Positions:
         return self.steps
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Why a loader process could not make a batch."""
+
+    reason: str
+
+
 class Prepared(Dataset[Any]):
     """The part of a batch that can be computed in another process."""
 
@@ -142,7 +150,13 @@ class Prepared(Dataset[Any]):
         self.maker = maker
 
     def __getitem__(self, at: tuple[int, int]) -> Any:
-        return self.maker.prepare(at)
+        """The batch, or its :class:`Problem`: torch would wrap an error of a loader process in that one's traceback."""
+        try:
+            return self.maker.prepare(at)
+        except UserError as error:
+            return Problem(str(error))
+        except OSError as error:
+            return Problem(f"{error.filename or 'loader process'}: {error.strerror or error}")
 
 
 class EpochLoader:
@@ -175,7 +189,10 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         if self._loader is not None:
-            yield from map(self.dataset.finish, self._loader)
+            for prepared in self._loader:
+                if isinstance(prepared, Problem):
+                    raise UserError(prepared.reason)
+                yield self.dataset.finish(prepared)
         else:
             yield from (self.dataset[at] for at in self.positions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,8 +69,13 @@ def _is_sound(record: Any) -> bool:
     return isinstance(record, dict) and all(
         not isinstance(value, int | float) or (not value < 0 and not value > 1)
         for name, value in record.items()
-        if Metric(name).is_accuracy
+        if _is_accuracy(name)
     )
+
+
+@cache
+def _is_accuracy(name: str) -> bool:
+    return Metric(name).is_accuracy
 
 
 def _warnings(bad: list[Any]) -> list[str]:

@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -358,10 +359,10 @@ class RunFolder:
         content = documents.read_bytes(self.metrics_file, LARGEST_RECORD, follow=False) if exists else b""
         if recorded and hashlib.sha256(content).hexdigest() != recorded:
             raise UserError(f"{self.metrics_file}: does not belong to the result beside it; train the run again")
-        records = []
+        records, where = [], str(self.metrics_file)
         for line in content.decode("utf-8", "replace").splitlines():
             try:
-                record = documents.parse_json(line, str(self.metrics_file))
+                record = documents.parse_json(line, where)
             except UserError:
                 break
             if not isinstance(record, dict):
@@ -417,14 +418,23 @@ def find_runs(roots: Iterable[Path]) -> Iterator[RunFolder]:
 def find_folders(roots: Iterable[Path], markers: Iterable[str]) -> Iterator[tuple[Path, list[str]]]:
     """Every folder at or below ``roots`` that has a file of ``markers``, once, with the names of its files.
 
-    The order is that of their names. Nothing below such a folder is looked at. Symbolic links are followed.
+    The order is that of their names. Nothing below such a folder is looked at. Symbolic links are followed as long as
+    they stay within ``roots``: one in a folder of somebody else's could lead to any runs of the reader's.
     """
+    roots = list(roots)
+    inside = tuple(os.path.join(os.path.realpath(root), "") for root in roots)
     seen: set[str] = set()
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root}: no such folder; expected a folder that contains runs")
         for folder, below, names in os.walk(root, followlinks=True):
             real = os.path.realpath(folder)
+            if not os.path.join(real, "").startswith(inside):
+                print(
+                    f"{folder}: is a link out of {root} and not followed; give {real} too to read it", file=sys.stderr
+                )
+                below.clear()
+                continue
             if real in seen:
                 below.clear()
                 continue

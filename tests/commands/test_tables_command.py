@@ -88,6 +88,20 @@ def test_tables_of_an_earlier_command_are_named_and_kept(
     assert (tmp_path / "tables" / "csv" / "by_target.csv").exists()
 
 
+@pytest.mark.parametrize("name", ["csv", "latex"])
+def test_nothing_is_written_through_a_link(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "runs", 50)
+    for folder in ("out", "private"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "private")
+    monkeypatch.chdir(tmp_path)
+    assert exit_code_of(lambda: main(["tables", "runs", "--out", "out"])) == 2
+    assert f"--out: out/{name}: is a link, and is not written through" in capsys.readouterr().err
+    assert list((tmp_path / "private").iterdir()) == []
+
+
 def test_one_markdown_file(tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     done = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)

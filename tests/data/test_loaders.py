@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -138,3 +140,20 @@ def test_plain_images_are_shared_between_processes(tiny: Tiny) -> None:
             seen[part] += 1
             assert len(x) == len(seen[part])
     assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(("ruin", "line"), [(Path.unlink, ".jpg: "), (lambda p: p.write_bytes(b"x"), ".jpg: corrupt")])
+def test_an_image_that_a_loader_process_cannot_read_is_one_line(
+    ruin: Callable[[Path], object], line: str, tiny: Tiny, image_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(image_folder, tmp_path / "images")
+    own = {"dataset": "folder", "data_dir": str(tmp_path / "images"), "img_size": 32, "labels_per_class": 2}
+    target = sorted(path.name for path in image_folder.iterdir() if path.is_dir())[0]
+    batches = loaders(tiny(**own, target_domain=target, cache="none", num_workers=1))["train_lb"]
+    for image in (tmp_path / "images").rglob("*.jpg"):
+        ruin(image)
+    with pytest.raises(UserError) as caught:
+        next(iter(batches))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from semilearn_ext import files
 from semilearn_ext.registry import DATASETS, method_title
 from semilearn_ext.report.methods import MethodId
 from semilearn_ext.runs.folder import RunFolder, RunName
@@ -59,12 +60,12 @@ def write_run(root: Path, accuracy: float, **about: Any) -> Path:
     name = RunName(result["dataset"], result["labels_per_class"], method.name, result["target_domain"], result["seed"])
     folder = RunFolder(root / name.path)
     folder.path.mkdir(parents=True)
-    folder.write_result(result)
+    files.write_json(folder.result_file, result, flush=False)  # thousands of runs, each flushed, take minutes
     algorithm = "_".join((method.base, *method.plugins))
     named = {"algorithm": algorithm, "dataset": result["dataset"], "lr": 0.03, "save_dir": str(root)}
     folder.config_file.write_text(json.dumps({**named, **config}))
-    folder.write_environment({"git": "c0ffee", "packages": {"torch": "2.11.0", "numpy": "2.4.6"}})
-    folder.write_split({"train_x": [["a", 0, "print"]]})
-    for record in records:
-        folder.append_metrics(record)
+    made_with = {"git": "c0ffee", "packages": {"torch": "2.11.0", "numpy": "2.4.6"}}
+    files.write_json(folder.environment_file, made_with, flush=False)
+    files.write_json(folder.split_file, {"train_x": [["a", 0, "print"]]}, flush=False)
+    folder.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return folder.path

@@ -200,6 +200,22 @@ def test_all_runs_are_found_each_once_and_links_are_followed(tmp_path: Path) -> 
         list(find_runs([tmp_path / "nowhere"]))
 
 
+def test_links_out_of_the_given_folders_are_named_and_not_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("runs/a", "runs2/private"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "result.json").touch()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs2")
+    assert [folder.path.name for folder in find_runs([tmp_path / "runs"])] == ["a"]
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'runs' / 'link'}: is a link out of {tmp_path / 'runs'} and not followed" in said
+    assert len(said.splitlines()) == 1
+    found = find_runs([tmp_path / "runs", tmp_path / "runs2"])
+    assert [folder.path.name for folder in found] == ["a", "private"]
+    assert capsys.readouterr().err == ""
+
+
 @pytest.fixture
 def extension(tmp_path: Path) -> Iterator[Path]:
     """A file for --extend that brings a dataset called ``lunar``."""
