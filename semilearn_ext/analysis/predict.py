@@ -6,6 +6,7 @@ Images are preprocessed as in the run's own evaluations (``test_view``). The dat
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,9 @@ class Predictor:
         rows = []
         for number, (image, pixels) in enumerate(zip(images, decoded, strict=True), start=first):
             row: dict[str, Any] = dict.fromkeys(COLUMNS)
-            row["image"] = str(image) if isinstance(image, str | Path) else number
+            # A name that is not valid text is shown with escape sequences, which every kind of column can hold.
+            is_path = isinstance(image, str | Path)
+            row["image"] = os.fsencode(image).decode("utf-8", "backslashreplace") if is_path else number
             row["problem"] = pixels if isinstance(pixels, str) else ""
             if not isinstance(pixels, str):
                 row["class"], row["probability"], row["confident"] = next(answers)

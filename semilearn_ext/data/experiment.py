@@ -163,7 +163,9 @@ def _digest(loaded: Loaded) -> str:
     """SHA-256 of names, labels and pixels of images that are in memory."""
     if not isinstance(loaded.store, torch.Tensor):
         return ""
-    digest = hashlib.sha256("".join(f"{item.name}\0{item.label}\n" for item in loaded.items).encode())
+    digest = hashlib.sha256(
+        "".join(f"{item.name}\0{item.label}\n" for item in loaded.items).encode("utf-8", "surrogateescape")
+    )
     digest.update(loaded.store.contiguous().numpy().data)
     return digest.hexdigest()
 

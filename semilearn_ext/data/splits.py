@@ -44,7 +44,7 @@ class Split(NamedTuple):
 def order_by_hash(names: Sequence[str], *key: object) -> list[int]:
     """Positions of ``names``, ordered by a hash of ``key`` and the name."""
     prefix = "/".join(map(str, key))
-    digests = [hashlib.sha256(f"{prefix}/{name}".encode()).digest() for name in names]
+    digests = [hashlib.sha256(f"{prefix}/{name}".encode("utf-8", "surrogateescape")).digest() for name in names]
     return sorted(range(len(names)), key=digests.__getitem__)
 
 

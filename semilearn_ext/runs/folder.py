@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semilearn_ext import documents, files
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, printable
 from semilearn_ext.runs import lock
 from semilearn_ext.runs.file_names import (
     CHECKPOINT_PATTERN,
@@ -431,7 +431,8 @@ def find_folders(roots: Iterable[Path], markers: Iterable[str]) -> Iterator[tupl
             real = os.path.realpath(folder)
             if not os.path.join(real, "").startswith(inside):
                 print(
-                    f"{folder}: is a link out of {root} and not followed; give {real} too to read it", file=sys.stderr
+                    f"{printable(folder)}: is a link out of {root} and not followed; give its target too to read it",
+                    file=sys.stderr,
                 )
                 below.clear()
                 continue

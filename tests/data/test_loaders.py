@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -157,3 +158,16 @@ def test_an_image_that_a_loader_process_cannot_read_is_one_line(
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_a_name_that_is_not_text_is_split_and_read_as_any_other(
+    tinier: Tiny, image_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(image_folder, tmp_path / "images")
+    odd = tmp_path / "images" / "ink" / "a" / os.fsdecode(b"pic_\xff\xfe.jpg")
+    (tmp_path / "images" / "ink" / "a" / "pic_000.jpg").rename(odd)
+    for cache in ("memmap", "none"):
+        data = load_data(tinier(data_dir=str(tmp_path / "images"), target_domain="pen", cache=cache))
+        positions = [p for p, item in enumerate(data.items) if item.name.endswith(odd.name)]
+        assert len(positions) == 1
+        assert data.store[torch.tensor(positions)].shape == (1, 3, 16, 16)
