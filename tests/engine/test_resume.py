@@ -185,7 +185,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_good(tiny: T
     ordinary = algorithm.train_step
 
     def poisoned(x_lb, y_lb, x_ulb_w, x_ulb_s):  # type: ignore[no-untyped-def]
-        out, log = ordinary(x_lb, y_lb, x_ulb_w, x_ulb_s)
+        out, log = ordinary(x_lb=x_lb, y_lb=y_lb, x_ulb_w=x_ulb_w, x_ulb_s=x_ulb_s)
         if algorithm.it == 5:
             log[f"train/{term}"] = float("nan")
         return out, log
