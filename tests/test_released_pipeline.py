@@ -5,6 +5,7 @@ The numbers in ``fixtures/pipeline`` were recorded by running the released code.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -41,11 +42,11 @@ def grey_levels_apart(first: Tensor, second: Tensor) -> float:
 
 
 def load(folder: Path, **values: Any) -> tuple[SSDGData, list[int]]:
-    """A folder of the images in the fixture, three domains of one class each, and their positions in it."""
-    for domain in ("day", "dusk", "night"):
-        (folder / domain / "cat").mkdir(parents=True, exist_ok=True)
+    """The images of the fixture in three domains and two classes, and the positions of the target's cats."""
+    for domain, name in itertools.product(("day", "dusk", "night"), ("cat", "dog")):
+        (folder / domain / name).mkdir(parents=True, exist_ok=True)
         for k in range(COUNT):
-            Image.fromarray(VIEWS[f"image{k}"]).save(folder / domain / "cat" / f"{k}.png")
+            Image.fromarray(VIEWS[f"image{k}"]).save(folder / domain / name / f"{k}.png")
     defaults = {"dataset": "folder", "data_dir": folder, "cache_dir": folder.parent / "cache", "device": "cpu"}
     sizes = {"img_size": 32, "labels_per_class": 2, "batch_size": 4, "target_domain": "night", "progress": False}
     data = load_data(settings_from(**{**defaults, **sizes, **values}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,7 @@ def test_mistakes_are_refused(train_run: TrainRun, tmp_path: Path) -> None:
     lost.folder.details_file.unlink()
     with pytest.raises(UserError, match=r"did not record details.json; train it again"):
         read_panels([lost], "target")
+    shutil.rmtree(lost.path)  # other tests read all runs below the common folder
 
 
 def test_the_figures_do_without_torch() -> None:
