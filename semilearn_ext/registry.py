@@ -166,6 +166,16 @@ def methods() -> list[str]:
     return [*(base.name for base in bases), *pairs]
 
 
+def expand(name: str) -> list[str]:
+    """``usb`` to all of USB's algorithms, ``usb_upcsc`` to those that take the plug-in, with it; other names as is."""
+    group, _, plugin = name.partition("_")
+    if group != "usb" or name in ALGORITHMS or (plugin and plugin not in PLUGINS):
+        return [name]
+    bases = [spec.name for spec in ALGORITHMS if spec.name in algorithms.USB_NAMES]
+    runnable = methods()
+    return [method for base in bases if (method := f"{base}_{plugin}" if plugin else base) in runnable]
+
+
 def _hint(algorithm: str) -> str:
     known = ", ".join(sorted(ALGORITHMS.names()))
     return did_you_mean(algorithm, methods()) or f" (known: {known}, each with plug-ins: fixmatch_upcsc)"

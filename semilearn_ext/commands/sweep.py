@@ -55,7 +55,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--c", nargs="+", action="extend", type=find_config, default=[], metavar="FILE", help="config files"
     )
     grid.add_argument(
-        "--algorithms", type=words, default=[], metavar="A,B", help="algorithms (default: those of the configs)"
+        "--algorithms",
+        type=words,
+        default=[],
+        metavar="A,B",
+        help="algorithms; usb: all of USB's; usb_upcsc: those that take UPCSC, with it (default: those of the configs)",
     )
     grid.add_argument("--targets", type=words, default=[], metavar="A,B", help="target domains, or all")
     grid.add_argument("--seeds", type=numbers, default=[], metavar="1-5", help="seeds, as in 1-5 or 1,3")

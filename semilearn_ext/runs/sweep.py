@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from semilearn_ext.errors import UserError
+from semilearn_ext.registry import expand
 from semilearn_ext.runs.folder import RunFolder, find_runs, run_path
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.settings import Settings, config_hash
@@ -54,7 +55,7 @@ def _combinations(grid: Grid) -> Iterator[Settings]:
     axes = {
         "labels_per_class": grid.labels,
         "seed": grid.seeds,
-        "algorithm": grid.algorithms,
+        "algorithm": [algorithm for name in grid.algorithms for algorithm in expand(name)],
         "target_domain": grid.targets,
     }
     given = {name: values for name, values in axes.items() if values}

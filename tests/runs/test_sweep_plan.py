@@ -178,3 +178,19 @@ def test_a_planned_run_keeps_the_folder_its_paths_start_from(tmp_path: Path, mon
     (folder / "job.json").unlink()
     with pytest.raises(UserError, match="plan the run again"):
         job.enter_plan(folder)
+
+
+def test_usb_names_all_of_usbs_algorithms(tmp_path: Path) -> None:
+    runs = experiments(grid(tmp_path, algorithms=["usb", "usb_upcsc"], targets=["pen"], seeds=[1]))
+    bases = {s.base for s in runs.values() if not s.plugins}
+    with_plugin = {s.base for s in runs.values() if s.plugins == ("upcsc",)}
+    assert {"fixmatch", "mixmatch", "vat", "supervised"} <= bases
+    assert not bases & {"erm", "stylematch"}, "these are not USB's"
+    assert {"fixmatch", "freematch", "comatch"} <= with_plugin <= bases
+    assert not with_plugin & {"mixmatch", "vat", "supervised"}, "these take no plug-ins"
+    assert len(runs) == len(bases) + len(with_plugin)
+
+
+def test_a_group_with_an_unknown_plugin_is_an_unknown_algorithm(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'usb_upscs' is not a known algorithm"):
+        experiments(grid(tmp_path, algorithms=["usb_upscs"]))
