@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semilearn_ext import files
+from semilearn_ext import documents, files
 from semilearn_ext.commands.argument_types import words
 from semilearn_ext.errors import UserError, did_you_mean, printable
 
@@ -23,7 +23,7 @@ MAX_REMARKS = 30
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUNS", help="folders that contain runs or records")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUNS", help="folders that contain runs or records")
     parser.add_argument(
         "--out",
         type=Path,
@@ -66,9 +66,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"output formats (default: {','.join(FORMATS)}; md for a single file)",
     )
     parser.add_argument(
+        "--markdown",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="instead of RUNS: make the marked tables in these Markdown files again from the records that they name",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail if a file in --out is not what the runs give, apart from rounding in the last digits",
+        help="write nothing; fail if a file is not what the runs give, apart from rounding in the last digits",
     )
     parser.set_defaults(call=run)
 
@@ -78,6 +86,11 @@ def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.metrics import Metric
     from semilearn_ext.report.writers import markdown
 
+    if bool(arguments.runs) == bool(arguments.markdown):
+        raise UserError("give folders that contain runs or records, or --markdown with Markdown files")
+    if arguments.markdown:
+        _update_markdown(arguments.markdown, arguments.check)
+        return
     names = _checked(arguments.tables, TABLES, "--tables") or TABLES
     formats = _formats(arguments.format, arguments.out)
     if len(arguments.compare) == 1:
@@ -111,6 +124,19 @@ def run(arguments: argparse.Namespace) -> None:
     if stale:
         print(f"written by an earlier command and not changed now: {', '.join(map(str, stale))}", file=sys.stderr)
     print(f"Wrote {', '.join(map(str, _to_open(texts, arguments.out)))}")
+
+
+def _update_markdown(paths: Sequence[Path], check: bool) -> None:
+    from semilearn_ext.report.check import check_files
+    from semilearn_ext.report.excerpts import update
+
+    texts = {path: update(documents.read_text(path), str(path)) for path in paths}
+    if check:
+        check_files(texts)
+        return
+    for path, text in texts.items():
+        files.write_text(path, text)
+        print(f"Wrote {path}")
 
 
 def command_line() -> str:

@@ -19,7 +19,8 @@ def markdown(table: Table) -> str:
     """A heading, the caption, one table per panel and the notes. Columns are aligned, for reading in a terminal."""
     parts = [f"## {plain_markdown(table.title)} (`{table.name}`)", plain_markdown(table.caption)]
     for panel in table.panels:
-        parts += [f"### {plain_markdown(panel.title)}", _grid(panel)] if _has_title(table, panel) else [_grid(panel)]
+        parts += [f"### {plain_markdown(panel.title)}"] if _has_title(table, panel) else []
+        parts.append(markdown_panel(panel))
     if table.notes:
         parts.append("\n".join(f"- {plain_markdown(note)}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
@@ -30,7 +31,8 @@ def _has_title(table: Table, panel: Panel) -> bool:
     return len(table.panels) > 1 or bool(panel.dataset)
 
 
-def _grid(panel: Panel) -> str:
+def markdown_panel(panel: Panel) -> str:
+    """The cells alone, without titles."""
     head = [_escaped(" ".join(filter(None, (column.block, column.title)))) for column in panel.columns]
     body = [[_marked(cell) for cell in row] for row in panel.rows]
     widths = [max(3, *(len(row[k]) for row in [head, *body])) for k in range(len(head))]

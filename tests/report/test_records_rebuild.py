@@ -194,3 +194,59 @@ def test_the_command(
     assert exit_code_of(lambda: main(["records", "empty", "--out", "other"])) == 2
     assert capsys.readouterr().err == "error: empty: no finished run (0 unfinished)\n"
     assert not (tmp_path / "other").exists()
+
+
+def test_tables_in_a_markdown_file_are_made_from_the_records_that_it_names(
+    run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for target in ("pen", "texture", "street", "print"):
+        for seed, base, gain in ((1, 60, 3), (2, 62, 1)):
+            path = run(base, base="fixmatch", target_domain=target, seed=seed)
+            run(base + gain, base="fixmatch", plugins=("upcsc",), target_domain=target, seed=seed)
+    text = f"before\n<!-- glance: {path.parents[4]} fixmatch,fixmatch_upcsc -->\nold\n<!-- end of table -->\nafter\n"
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert make_tables(monkeypatch, "--markdown", "page.md", "--check") == 2
+    assert page.read_text() == text
+    assert make_tables(monkeypatch, "--markdown", "page.md") == 0
+    made = page.read_text()
+    assert made.startswith("before\n<!-- glance: ")
+    assert made.endswith(" |\n<!-- end of table -->\nafter\n")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in made.splitlines() if line.startswith("| ")]
+    assert rows == [
+        ["Method", "accuracy", "gain over the base, 95 % interval", "better in"],
+        ["FixMatch", "61.0 ± 1.4 [n=2]", "–", "–"],  # noqa: RUF001
+        ["FixMatch + UPCSC", "63.0 ± 0.0 [n=2]", rows[2][2], "8 of 8 pairs"],
+    ]
+    assert rows[2][2].startswith("+2.0 (+")
+    assert make_tables(monkeypatch, "--markdown", "page.md", "--check") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give folders that contain runs or records, or --markdown"),
+        (["--markdown", "absent.md"], "absent.md: cannot be read: no such file"),
+        (["--markdown", "glimpse.md"], "there is no excerpt 'glanse'; did you mean 'glance'"),
+        (["--markdown", "empty.md"], "nowhere"),
+        (["--markdown", "unknown.md"], "no finished runs of 'fixmtch'; did you mean 'fixmatch'"),
+    ],
+)
+def test_a_markdown_file_that_names_nothing_is_one_line(
+    words: list[str],
+    message: str,
+    run: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = run(60, base="fixmatch").parents[4]
+    marked = {"glimpse": ("glanse", runs, "fixmatch"), "empty": ("glance", "nowhere", "fixmatch")}
+    for name, (kind, folder, methods) in {**marked, "unknown": ("glance", runs, "fixmtch")}.items():
+        (tmp_path / f"{name}.md").write_text(f"<!-- {kind}: {folder} {methods} -->\n<!-- end of table -->\n")
+    assert make_tables(monkeypatch, *words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
