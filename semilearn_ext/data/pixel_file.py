@@ -1,7 +1,7 @@
 """Decoded images in one file of uint8 rows (3, size, size), with a description beside it that says what they are.
 
 The description, ``<name>.json``, holds the digest of the images that were decoded, their number and size, and a
-CRC-32 of every row; it has a checksum of its own. Nothing is trusted by its name: a file that does not match its
+checksum of every row; it has one of its own. Nothing is trusted by its name: a file that does not match its
 description is not opened, and a row is verified when it is first read. A row that is damaged, also while a run is
 reading it, is decoded again from its image.
 
@@ -27,7 +27,9 @@ import numpy as np
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
+_WORDS = 128
+"""64-bit words in a block of a row."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Description:
     bad: dict[str, str] = field(default_factory=dict)
     """Corrupt images by number, with the reason; their row is black."""
     checksums: list[int] = field(default_factory=list)
-    """CRC-32 of every row."""
+    """One number per row, see :func:`checksum`."""
     format: int = FORMAT
 
     @property
@@ -101,7 +103,18 @@ def write_pixels(
 
 
 def checksum(row: np.ndarray) -> int:
-    return zlib.crc32(row.data)
+    """CRC-32 of the sums of a row's 64-bit words, by block of 1024 bytes and by position in the block.
+
+    Words that change change the sums of their blocks, words that move to another block or place too, and adding takes
+    less than half the time of a CRC-32 of all bytes.
+    """
+    flat = row.reshape(-1)
+    blocks = flat.size // (8 * _WORDS)
+    words = flat[: 8 * _WORDS * blocks].view(np.uint64).reshape(blocks, _WORDS)
+    number = zlib.crc32(flat[8 * _WORDS * blocks :].data)
+    for axis in (0, 1):
+        number = zlib.crc32(np.add.reduce(words, axis=axis).data, number)
+    return number
 
 
 def _sha256(about: dict[str, Any]) -> str:
