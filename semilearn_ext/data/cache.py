@@ -24,7 +24,6 @@ from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squas
 from semilearn_ext.data.pixel_file import (
     Description,
     PixelFile,
-    checksum,
     read_description,
     time_of_change,
     write_pixels,
@@ -166,19 +165,19 @@ class Rows:
 
 
 def _build(root: Path, names: Sequence[str], about: Description, path: Path, progress: bool) -> Description:
-    def rows_or_reason(name: str) -> list[tuple[np.ndarray, int]] | str:
+    def rows_or_reason(name: str) -> list[np.ndarray] | str:
         try:
-            return [(row, checksum(row)) for row in _rows_of(root / name, about.size)]
+            return _rows_of(root / name, about.size)
         except BadImage as error:
             return str(error)
 
-    def rows(about: Description) -> Iterator[tuple[np.ndarray, int]]:
+    def rows(about: Description) -> Iterator[np.ndarray]:
         black = np.zeros((3, about.size, about.size), np.uint8)
         decoded = in_parallel(rows_or_reason, names, f"caching at {about.size} px", progress)
         for number, rows in enumerate(decoded):
             if isinstance(rows, str):
                 about.bad[str(number)] = rows
-                rows = [(black, checksum(black))]
+                rows = [black]
             elif len(rows) == 2:
                 about.not_square.append(number)
             yield from rows

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -30,8 +31,10 @@ from semilearn_ext import files
 from semilearn_ext.errors import UserError
 
 FORMAT = 2
-_WORDS = 509
-"""64-bit words in a block of a row. A prime: no sector, page, line or channel is a multiple of a block."""
+_WORDS = 128
+"""64-bit words in a block of a row."""
+_TOGETHER = 32
+"""Rows that are written at once."""
 _SETTLED = 50_000_000
 """Nanoseconds: file systems record times in steps of up to 10 ms."""
 
@@ -91,15 +94,18 @@ def read_description(path: Path, digest: str, size: int, images: int) -> Descrip
     return about
 
 
-def write_pixels(
-    path: Path, about: Description, rows: Callable[[Description], Iterator[tuple[np.ndarray, int]]]
-) -> Description:
-    """Write the rows that ``rows(about)`` yields with their checksums. ``rows`` fills in the lists of ``about``."""
+def write_pixels(path: Path, about: Description, rows: Callable[[Description], Iterator[np.ndarray]]) -> Description:
+    """Write the rows that ``rows(about)`` yields, and their checksums. ``rows`` fills in the other lists of ``about``.
+
+    The images are decoded by threads: a few calls for many rows wait less for the interpreter than some for each.
+    """
 
     def write(file: IO[bytes]) -> None:
-        for row, number in rows(about):
-            about.checksums.append(number)
-            file.write(row.data)
+        coming = rows(about)
+        while some := list(itertools.islice(coming, _TOGETHER)):
+            together = np.stack(some)
+            about.checksums.extend(checksums(together))
+            file.write(together.data)
 
     files.write_atomically(path, write)
     about.write(description_file(path))
@@ -107,18 +113,23 @@ def write_pixels(
 
 
 def checksum(row: np.ndarray) -> int:
-    """CRC-32 of the sums of a row's 64-bit words, by place in a block and by block, and of what is left of the row.
+    return checksums(row[None])[0]
 
-    A word that changes changes two sums, and so does one that moves to another place or block. Adding takes half the
-    time of a CRC-32 of all bytes.
+
+def checksums(rows: np.ndarray) -> list[int]:
+    """One number per row: CRC-32 of the sums of its 64-bit words, by block and by place in a block, and of the rest.
+
+    A word that changes changes two sums, and so does one that moves to another place or block. Adding takes a third of
+    the time of a CRC-32 of all bytes.
     """
-    content = row.data.cast("B")
-    blocks = len(content) // (8 * _WORDS)
-    words = np.ndarray((blocks, _WORDS), np.uint64, content)
-    number = zlib.crc32(content[8 * _WORDS * blocks :])
-    for axis in (0, 1):
-        number = zlib.crc32(np.add.reduce(words, axis), number)
-    return number
+    contents = rows.data.cast("B")
+    size = len(contents) // len(rows)
+    blocks = size // (8 * _WORDS)
+    words = np.ndarray((len(rows), blocks, _WORDS), np.uint64, contents, strides=(size, 8 * _WORDS, 8))
+    by_place, by_block = np.add.reduce(words, 1), np.add.reduce(words, 2)
+    rest = (contents[(k + 1) * size - size % (8 * _WORDS) : (k + 1) * size] for k in range(len(rows)))
+    crc = zlib.crc32
+    return [crc(c, crc(b, crc(a))) for a, b, c in zip(by_place, by_block, rest, strict=True)]
 
 
 def time_of_change(path: Path) -> int | None:
