@@ -162,6 +162,19 @@ def test_damage_and_images_that_changed_since_are_an_error(pixels: Path, pets: P
         cached.squashed[EVERYTHING]
 
 
+def test_a_cache_that_cannot_be_made_good_is_built_again_by_the_next_run(
+    pixels: Path, pets: Path, tmp_path: Path
+) -> None:
+    """Its checksums are those of pixels that the images do not give, as after an update of the decoder."""
+    about = json.loads(pixels.with_suffix(".json").read_text())["about"]
+    pixel_file.Description(**{**about, "checksums": list(range(18))}).write(pixels.with_suffix(".json"))
+    cached, names = opened(pets, tmp_path / "cache")
+    with pytest.raises(UserError, match="run the same command again"):
+        cached.squashed[EVERYTHING]
+    cached, names = opened(pets, tmp_path / "cache")
+    assert_right(cached, pets, names)
+
+
 def test_a_spawned_loader_process_reads_it_too(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(pickle.loads(pickle.dumps(cached)), pets, names)

@@ -1,6 +1,6 @@
 """Run hostile cases and print counts.
 
-python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, all bad inputs, code
+python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, bad inputs, disks, code
 python -m tests.hostile kills --count 40 --seed 1    a part of it, drawn with another seed
 """
 
@@ -80,6 +80,18 @@ def run_inputs(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     return inputs.run(folder, count or None, seed)
 
 
+def run_disks(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    import torch
+
+    from tests.hostile import disks
+
+    torch.set_num_threads(1)
+    if reason := disks.why_not():
+        print(f"no full or read-only file system: {reason}")
+        return {"disks": 0}
+    return disks.run(folder)
+
+
 def run_code(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     from tests.hostile import code
 
@@ -90,6 +102,7 @@ PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
     "kills": (run_kills, 200),
     "flips": (run_flips, 5000),
     "inputs": (run_inputs, 0),
+    "disks": (run_disks, 0),
     "code": (run_code, 0),
 }
 

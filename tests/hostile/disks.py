@@ -6,6 +6,7 @@ The file systems are real (tmpfs), which takes the rights to mount one; without 
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from semilearn_ext.settings import settings_from
 from tests.hostile.commands import Outcome, call
 from tests.hostile.flips import SMALL
 from tests.image_trees import grow
+from tests.report.write_run import domains, write_run
 
 KINDS = ("full", "read-only")
 _TRAINING = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
@@ -24,8 +26,6 @@ _TRAINING = [word for name, value in SMALL.items() for word in (f"--{name}", str
 
 def why_not() -> str:
     """Why no file system can be mounted here, or an empty string."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -66,6 +66,10 @@ def commands(folder: Path, disk: Path) -> dict[str, list[str]]:
     training.run(settings)
     run, runs, own = str(run_path(settings)), str(folder / "runs"), folder / "own"
     grow(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+    compared = folder / "compared"
+    for plugins in ([], ["upcsc"]):
+        for target in domains("digits_mini"):
+            write_run(compared, 80, target_domain=target, plugins=plugins)
     image = str(next(own.rglob("*.jpg")))
     out = ["--out", str(disk / "out")]
     saved = [*_TRAINING, "--cache_dir", str(cache), "--save_dir", str(disk / "runs")]
@@ -81,8 +85,12 @@ def commands(folder: Path, disk: Path) -> dict[str, list[str]]:
         "train with TensorBoard": ["train", *saved, "--use_tensorboard", "true"],
         "sweep --save_dir": ["sweep", *digits, *saved, "--seeds", "1-2"],
         "select --save_dir": ["select", *digits, *saved, "--grid", "lr=0.1,0.2", "--dev_seeds", "11"],
+        "select --out": [
+            *("select", *digits, *_TRAINING, "--cache_dir", str(cache), "--save_dir", str(folder / "trials")),
+            *("--grid", "lr=0.1,0.2", "--dev_seeds", "11", *out),
+        ],
         "reproduce --save_dir": [
-            *("reproduce", "digits_mini", "--seeds", "1", "--labels", "5", "--methods", "fixmatch"),
+            *("reproduce", "digits_mini", "--seeds", "1", "--methods", "fixmatch"),
             *("--cache_dir", str(cache), "--save_dir", str(disk / "runs")),
         ],
         "records": ["records", runs, *out],
@@ -91,13 +99,17 @@ def commands(folder: Path, disk: Path) -> dict[str, list[str]]:
         "tables, an existing folder": ["tables", runs, "--out", str(disk / "empty")],
         "claims": ["claims", runs, "--out", str(disk / "claims.md")],
         "curves": ["analyse", "curves", runs, *out],
+        "gains": ["analyse", "gains", str(compared), *out],
         "confusion": ["analyse", "confusion", runs, *out],
         "reliability": ["analyse", "reliability", runs, *out],
         "observation": ["analyse", "observation", run, *out],
         "tsne": ["analyse", "tsne", "--run", run, "--limit", "30", *out],
         "landscape": ["analyse", "landscape", "--run", run, "--images", "8", "--points", "3", "--float32", *out],
         "predict": ["predict", image, "--run", run, "--out", str(disk / "out.csv")],
-        "data show": ["data", "show", "folder", "--root", str(own), "--out", str(disk / "a.png"), "--size", "16"],
+        "data show": [
+            *("data", "show", "folder", "--root", str(own), "--out", str(disk / "a.png"), "--size", "16"),
+            *("--cache_dir", str(cache)),
+        ],
         "data split": ["data", "split", "folder", "--root", str(own), "--labels", "1", *out],
         "list --markdown": ["list", "--markdown", str(disk / "README.md")],
     }
@@ -112,7 +124,7 @@ def run(folder: Path, kinds: tuple[str, ...] = KINDS) -> Counter[str]:
                 outcome = call(words, folder)
                 left = [path for path in disk.rglob("*") if path.name.endswith(".tmp")]
             counts["disks"] += 1
-            wrong = problem(outcome) or ("unreadable" if left else "")
+            wrong = problem(outcome, kind) or ("unreadable" if left else "")
             if wrong:
                 counts[wrong] += 1
                 print(
@@ -121,9 +133,11 @@ def run(folder: Path, kinds: tuple[str, ...] = KINDS) -> Counter[str]:
     return counts
 
 
-def problem(outcome: Outcome) -> str:
+def problem(outcome: Outcome, kind: str) -> str:
+    """``tracebacks``, ``accepted``, ``unreadable``, or nothing: one line that says what is wrong with the disk."""
     if outcome.crashed:
         return "tracebacks"
     if outcome.code != 2:
         return "accepted"
-    return "" if outcome.is_one_line else "unreadable"
+    said = "No space left on device" if kind == "full" else "Read-only file system"
+    return "" if outcome.is_one_line and said in outcome.errors else "unreadable"
