@@ -56,10 +56,14 @@ def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -
 
 
 def read_text(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -> str:
+    return decoded(read_bytes(path, limit, follow=follow), str(path))
+
+
+def decoded(content: bytes, where: str) -> str:
     try:
-        return read_bytes(path, limit, follow=follow).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: cannot be read: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise UserError(f"{where}: cannot be read: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
 def read_json(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -> Any:

@@ -67,8 +67,12 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, flush: bool = True) -> None:
-    """Names of files that are not valid text are written as the bytes that they are."""
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "surrogateescape")), flush)
+    write_atomically(path, lambda file: file.write(encoded(text)), flush)
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; names of files that are not valid text become the bytes that they are."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def write_json(path: Path, value: Any, flush: bool = True) -> None:

@@ -21,7 +21,13 @@ import torch
 from PIL import Image
 
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels
-from semilearn_ext.data.pixel_file import Description, PixelFile, checksum, read_description, write_pixels
+from semilearn_ext.data.pixel_file import (
+    Description,
+    PixelFile,
+    read_description,
+    time_of_change,
+    write_pixels,
+)
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.content import images_digest, in_parallel, known_digest
 
@@ -111,18 +117,20 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     digest = images_digest(root, ordered, folder, progress)
     path = _pixels_file(folder, digest, size)
     about = read_description(path, digest, size, len(names))
+    written = None
     if isinstance(about, str):
         if about:
             print(f"{path}: not used as a cache, because {about}; building it again", file=sys.stderr, flush=True)
         about = _build(root, ordered, Description(digest, size, len(names)), path, progress)
         if images_digest(root, ordered, folder) != digest:
             raise UserError(f"{root}: the images have changed while they were read; run the same command again")
+        written = time_of_change(path)
     has_crop = np.zeros(len(names), dtype=np.int64)
     has_crop[about.not_square] = 1
     squashed, center = np.empty((2, len(names)), dtype=np.int64)
     squashed[order] = about.first_rows()
     center[order] = about.first_rows() + has_crop
-    pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()))
+    pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()), written)
     bad = {ordered[int(number)]: reason for number, reason in about.bad.items()}
     return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest)
 
@@ -157,19 +165,19 @@ class Rows:
 
 
 def _build(root: Path, names: Sequence[str], about: Description, path: Path, progress: bool) -> Description:
-    def rows_or_reason(name: str) -> list[tuple[np.ndarray, int]] | str:
+    def rows_or_reason(name: str) -> list[np.ndarray] | str:
         try:
-            return [(row, checksum(row)) for row in _rows_of(root / name, about.size)]
+            return _rows_of(root / name, about.size)
         except BadImage as error:
             return str(error)
 
-    def rows(about: Description) -> Iterator[tuple[np.ndarray, int]]:
+    def rows(about: Description) -> Iterator[np.ndarray]:
         black = np.zeros((3, about.size, about.size), np.uint8)
         decoded = in_parallel(rows_or_reason, names, f"caching at {about.size} px", progress)
         for number, rows in enumerate(decoded):
             if isinstance(rows, str):
                 about.bad[str(number)] = rows
-                rows = [(black, checksum(black))]
+                rows = [black]
             elif len(rows) == 2:
                 about.not_square.append(number)
             yield from rows

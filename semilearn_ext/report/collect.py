@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.record_files import RecordedRun, experiment_folder, record_of, render
+from semilearn_ext.report.record_sums import was_interrupted, write_summed
 from semilearn_ext.report.records import IDENTITY, read_all
 from semilearn_ext.runs.folder import RunFolder
 
@@ -38,7 +38,7 @@ def collect(roots: Sequence[Path], out: Path) -> Collected:
         runs = {_key(row): row.source for row in existing.runs.itertuples()}
     given = read_all(roots)
     before, known = len(runs), 0
-    changed: set[Path] = set()
+    changed = {folder for folder in {key[0] for key in runs} if was_interrupted(out / folder)}
     for row in given.runs.itertuples():
         try:
             run = _recorded(row.source, row.dataset)
@@ -54,8 +54,7 @@ def collect(roots: Sequence[Path], out: Path) -> Collected:
             runs[key] = run
             changed.add(key[0])
     for folder in sorted(changed):
-        for name, text in render([run for key, run in runs.items() if key[0] == folder]).items():
-            files.write_text(out / folder / name, text)
+        write_summed(out / folder, render([run for key, run in runs.items() if key[0] == folder]))
     return Collected(len(runs) - before, known, len(given.unfinished), given.warnings)
 
 

@@ -3,6 +3,7 @@
 experiment.yaml   what its runs have in common: method, benchmark, version, scientific settings
 runs.csv          one line per run: target, seed, every protocol and metric, checksums, environment
 curves.csv        one line per evaluation: every metric with four significant digits
+SHA256SUMS        checksums of the three, see record_sums.py
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import yaml
 from semilearn_ext import documents
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.names import check_folder_name
+from semilearn_ext.report.record_sums import check_sums
 from semilearn_ext.runs.folder import LARGEST_RECORD, RunFolder
 from semilearn_ext.runs.result import AVERAGES, FORMAT, PROTOCOLS, scalars
 from semilearn_ext.settings.schema import KEYS
@@ -113,7 +115,8 @@ def experiment_folder(dataset: str, labels: int, method: str, config_hash: str, 
 
 
 def render(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """The files of an experiment, by name. The same runs in any order give the same bytes."""
+    """The files of an experiment, by name, in the order in which they are written: the one that makes a folder a record
+    comes last, and evaluations after their runs. The same runs in any order give the same bytes."""
     runs = sorted(runs, key=_key)
     first = runs[0]
     shared = {name: first.result.get(name) for name in (*_SHARED, *_IDENTITY)}
@@ -121,9 +124,9 @@ def render(runs: Sequence[RecordedRun]) -> dict[str, str]:
     curves = [dict(zip(_RUN, _key(run), strict=True)) | _curve_row(line) for run in runs for line in run.metrics]
     protocols = [_TOP1 + name for name in (*PROTOCOLS, *AVERAGES)]
     return {
-        EXPERIMENT_FILE: about,
         RUNS_FILE: _csv([_run_row(run) for run in runs], [*_OF_RUN, *protocols]),
         CURVES_FILE: _csv(curves, [*_RUN, "iteration", "epoch"]),
+        EXPERIMENT_FILE: about,
     }
 
 
@@ -174,16 +177,18 @@ def _cell(value: Any) -> str:
 
 def read_experiment(folder: Path) -> list[RecordedRun]:
     """The runs in the files that :func:`render` made; a UserError that names the file and line where they are not."""
-    about = documents.read_yaml(folder / EXPERIMENT_FILE, follow=False)
+    limits = {EXPERIMENT_FILE: documents.YAML_BYTES, RUNS_FILE: LARGEST_RECORD, CURVES_FILE: LARGEST_RECORD}
+    contents = {name: documents.read_bytes(folder / name, limit, follow=False) for name, limit in limits.items()}
+    about = documents.parse_yaml(_text(contents, folder / EXPERIMENT_FILE), str(folder / EXPERIMENT_FILE))
     settings = about.pop("settings", None) if isinstance(about, dict) else None
     if not isinstance(settings, dict) or about.get("format") != FORMAT:
         raise UserError(f"{folder / EXPERIMENT_FILE}: not a record of format {FORMAT}; collect the runs again")
     curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for where, row in _rows(folder / CURVES_FILE):
+    for where, row in _rows(contents, folder / CURVES_FILE):
         key = (row.pop("target_domain"), row.pop("seed"))
         curves.setdefault(key, []).append({name: _number(value, where) for name, value in row.items() if value})
     runs: dict[tuple[str, str], RecordedRun] = {}
-    for where, row in _rows(folder / RUNS_FILE):
+    for where, row in _rows(contents, folder / RUNS_FILE):
         key = (row["target_domain"], row["seed"])
         if key in runs:
             raise UserError(f"{where}: the same run as {runs[key].path}; keep one of the two lines")
@@ -191,6 +196,7 @@ def read_experiment(folder: Path) -> list[RecordedRun]:
     if curves:
         target, seed = next(iter(curves))
         raise UserError(f"{folder / CURVES_FILE}: target {target}, seed {seed}: no such run in {RUNS_FILE}")
+    check_sums(folder, contents)  # last: a message of the lines above says more
     return list(runs.values())
 
 
@@ -217,9 +223,13 @@ def _recorded(
     return RecordedRun(Path(where), result, settings, {**environment, "packages": packages}, metrics)
 
 
-def _rows(file: Path) -> Iterable[tuple[str, dict[str, str]]]:
+def _text(contents: Mapping[str, bytes], file: Path) -> str:
+    return documents.decoded(contents[file.name], str(file))
+
+
+def _rows(contents: Mapping[str, bytes], file: Path) -> Iterable[tuple[str, dict[str, str]]]:
     """Every line with where it is."""
-    reader = csv.reader(io.StringIO(documents.read_text(file, LARGEST_RECORD, follow=False)))
+    reader = csv.reader(io.StringIO(_text(contents, file)))
     columns = next(reader, [])
     if not {*_RUN} <= set(columns):
         raise UserError(f"{file}: damaged: the first line has no {' and '.join(_RUN)}")

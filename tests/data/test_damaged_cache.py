@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from semilearn_ext.data import cache
+from semilearn_ext.data import cache, pixel_file
 from semilearn_ext.data.decode import center_crop, squash
 from semilearn_ext.data.pixel_file import checksum
 from semilearn_ext.errors import UserError
@@ -161,19 +162,57 @@ def test_damage_and_images_that_changed_since_are_an_error(pixels: Path, pets: P
         cached.squashed[EVERYTHING]
 
 
+def test_a_cache_that_cannot_be_made_good_is_built_again_by_the_next_run(
+    pixels: Path, pets: Path, tmp_path: Path
+) -> None:
+    """Its checksums are those of pixels that the images do not give, as after an update of the decoder."""
+    about = json.loads(pixels.with_suffix(".json").read_text())["about"]
+    pixel_file.Description(**{**about, "checksums": list(range(18))}).write(pixels.with_suffix(".json"))
+    cached, names = opened(pets, tmp_path / "cache")
+    with pytest.raises(UserError, match="run the same command again"):
+        cached.squashed[EVERYTHING]
+    cached, names = opened(pets, tmp_path / "cache")
+    assert_right(cached, pets, names)
+
+
 def test_a_spawned_loader_process_reads_it_too(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(pickle.loads(pickle.dumps(cached)), pets, names)
 
 
-@pytest.mark.parametrize("size", [8, 9, 32])
+def test_what_this_process_has_written_is_verified_once_it_changes(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pixel_file, "_SETTLED", -1)
+    cached, names = opened(pets, tmp_path / "cache")
+    (path,) = (tmp_path / "cache").glob("*.uint8")
+    with monkeypatch.context() as patch:
+        patch.setattr(pixel_file, "checksum", lambda row: -1)
+        assert_right(cached, pets, names)
+    time.sleep(0.05)
+    flip_one_bit(path)
+    assert_right(cached, pets, names)
+    assert "the cache is damaged" in capsys.readouterr().err
+    assert opened(pets, tmp_path / "cache")[0].squashed.pixels.written is None
+
+
+def test_a_file_that_changed_just_now_is_verified_in_any_case(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixel_file, "_SETTLED", 10**13)
+    cached, names = opened(pets, tmp_path / "cache")
+    assert cached.squashed.pixels.written is None
+    assert_right(cached, pets, names)
+
+
+@pytest.mark.parametrize("size", [8, 9, 32, 64, 129])
 def test_the_checksum_notices_every_flip_and_exchange(size: int) -> None:
     rng = np.random.default_rng(size)
     row = rng.integers(0, 256, (3, size, size), np.uint8)
     intact = checksum(row)
     assert checksum(row.copy()) == intact
     flat = row.reshape(-1)
-    for position in range(flat.size):
+    for position in rng.permutation(flat.size)[:3072]:
         for bit in (1, 128):
             flat[position] ^= bit
             assert checksum(row) != intact, (position, bit)
@@ -182,5 +221,16 @@ def test_the_checksum_notices_every_flip_and_exchange(size: int) -> None:
         changed = flat.copy()
         changed[8 * rng.choice(flat.size // 8, 2, replace=False) + 7] ^= 128  # the topmost bits of two words
         assert checksum(changed) != intact
+    for step in (
+        8,
+        512,
+        4096,
+        8 * 509,
+        size,
+        size * size,
+    ):  # two words, sectors, pages, blocks, lines or channels exchanged
+        exchanged = np.concatenate([flat[step : 2 * step], flat[:step], flat[2 * step :]])
+        if not np.array_equal(exchanged, flat):
+            assert checksum(exchanged) != intact, step
     for change in (flat[::-1], 255 - flat, flat ^ 128, np.roll(flat, 1), np.roll(flat, 8), np.zeros_like(flat)):
         assert checksum(change.copy()) != intact

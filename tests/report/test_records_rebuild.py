@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import shutil
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from semilearn_ext import files
 from semilearn_ext.__main__ import main
 from semilearn_ext.errors import UserError, exit_code_of
 from semilearn_ext.report.collect import collect
@@ -66,7 +69,7 @@ def test_a_record_is_small_and_says_nothing_of_the_machine(third: Path, tmp_path
     collect([tmp_path / "runs"], tmp_path / "record")
     (folder,) = (tmp_path / "record/digits_mini/10lpc/softmatch").iterdir()
     texts = content(folder)
-    assert texts.keys() == {"experiment.yaml", "runs.csv", "curves.csv"}
+    assert texts.keys() == {"experiment.yaml", "runs.csv", "curves.csv", "SHA256SUMS"}
     assert "pretrain_path: w.pth" in texts["experiment.yaml"]
     assert texts["curves.csv"].splitlines()[1].startswith("pen,7,10,1,")
     assert ",0.3333," in texts["curves.csv"]
@@ -108,14 +111,85 @@ def test_two_results_of_one_run_that_differ_are_an_error_that_names_both(
     assert content(tmp_path / "record") == before
 
 
-def test_an_interrupted_write_is_repaired(tree: Path, tmp_path: Path) -> None:
-    collect([tree], tmp_path / "record")
-    before = content(tmp_path / "record")
-    curves = next((tmp_path / "record").rglob("curves.csv"))
-    lines = curves.read_text().splitlines(keepends=True)
-    curves.write_text("".join(lines[:-3]))
-    assert collect([tree], tmp_path / "record").added == 0
-    assert content(tmp_path / "record") == before
+def sign(folder: Path) -> None:
+    """Checksums for what is in ``folder``, as somebody who means it would write them."""
+    names = ("experiment.yaml", "runs.csv", "curves.csv")
+    sums = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+@pytest.mark.parametrize("grows", [False, True])
+def test_an_interrupted_write_is_repaired(
+    number: int, grows: bool, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (1, 2):
+        run(80, seed=seed)
+        run(70, seed=seed, base="softmatch")
+    whole, record = tmp_path / "whole", tmp_path / "record"
+    collect([tmp_path / "runs"], whole)
+    if grows:
+        collect(list((tmp_path / "runs").rglob("seed1")), record)
+    write, count = files.write_text, itertools.count(1)
+
+    def interrupted(path: Path, text: str) -> None:
+        if next(count) == number:
+            raise KeyboardInterrupt
+        write(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_text", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            collect([tmp_path / "runs"], record)
+    assert read_records([record]).warnings == [] if record.is_dir() else True
+    collect([tmp_path / "runs"], record)
+    assert content(record) == content(whole)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("runs.csv", lambda text: text.replace(",0.8,", ",0.9,")),
+        ("runs.csv", lambda text: text.replace("c0ffee", "c0ffef")),
+        ("curves.csv", lambda text: text.replace(",10,", ",11,")),
+        ("experiment.yaml", lambda text: text.replace("scale: reduced", "scale: paper")),
+        ("runs.csv", lambda text: text.replace("\n", "\r\n")),
+        ("SHA256SUMS", lambda text: text.replace(text[3], "0" if text[3] != "0" else "1", 1)),
+        ("SHA256SUMS", lambda text: ""),
+    ],
+)
+def test_a_changed_digit_is_one_line(
+    file: str, change: Callable[[str], str], run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run(80)
+    run(70, base="softmatch")
+    collect([tmp_path / "runs"], tmp_path / "record")
+    path = next(path for path in sorted((tmp_path / "record").rglob(file)) if "softmatch" not in str(path))
+    before, changed = path.read_bytes(), change(path.read_text()).encode()
+    assert changed != before
+    path.write_bytes(changed)
+    records = read_records([tmp_path / "record"])
+    assert len(records.runs) == 1
+    (warning,) = records.warnings
+    named = path if file != "SHA256SUMS" else path.parent
+    assert warning.startswith(str(named))
+    assert "is not what 'ssdg records' has written" in warning
+    with pytest.raises(UserError, match="is not what 'ssdg records' has written"):
+        collect([tmp_path / "runs"], tmp_path / "record")
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "link"])
+def test_a_record_without_checksums_is_left_out(kind: str, run: Callable[..., Path], tmp_path: Path) -> None:
+    run(80)
+    collect([tmp_path / "runs"], tmp_path / "record")
+    sums = next((tmp_path / "record").rglob("SHA256SUMS"))
+    sums.rename(tmp_path / "elsewhere")
+    if kind == "folder":
+        sums.mkdir()
+    elif kind == "link":
+        sums.symlink_to(tmp_path / "elsewhere")
+    (warning,) = read_records([tmp_path / "record"]).warnings
+    assert warning.startswith(f"{sums}: {'is missing' if kind == 'missing' else 'cannot be read'}")
 
 
 SPOIL: dict[str, tuple[str, Callable[[str], str], str]] = {
@@ -143,6 +217,7 @@ def test_a_damaged_record_is_named_and_never_written_over(name: str, run: Callab
     collect([tmp_path / "runs"], tmp_path / "record")
     path = next((tmp_path / "record").rglob(file))
     path.write_text(spoil(path.read_text()))
+    sign(path.parent)
     before = content(tmp_path / "record")
     records = read_records([tmp_path / "record"])
     assert records.runs.empty
@@ -157,6 +232,7 @@ def test_a_record_cannot_write_elsewhere(run: Callable[..., Path], tmp_path: Pat
     collect([tmp_path / "runs"], tmp_path / "record")
     path = next((tmp_path / "record").rglob("experiment.yaml"))
     path.write_text(path.read_text().replace("variant: ''", "variant: /../../../../x"))
+    sign(path.parent)
     collected = collect([tmp_path / "record"], tmp_path / "a" / "b")
     assert "damaged: variant is '/../../../../x'" in collected.warnings[0]
     assert not (tmp_path / "a").exists()
