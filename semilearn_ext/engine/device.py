@@ -47,6 +47,11 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
         reason = f" ({problem})" if problem else ""
         raise UserError(f"{settings.where('device')}: no {name} device is available{reason}; usable: {usable}")
     if name == "cuda":
+        if local_rank >= torch.cuda.device_count():
+            raise UserError(
+                f"{settings.where('device')}: process {local_rank} of this machine has no GPU: only "
+                f"{torch.cuda.device_count()} are visible; lower torchrun's --nproc_per_node, or use --device cpu"
+            )
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
         return device

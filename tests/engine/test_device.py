@@ -49,6 +49,13 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         choose_device(settings_from(device="cuda"))
 
 
+def test_more_processes_than_gpus_are_refused(pretend_cuda: PretendCuda) -> None:
+    """torch's own error is an invalid device ordinal, with a traceback."""
+    assert choose_device(settings_from(), local_rank=0).index == 0
+    with pytest.raises(UserError, match="process 1 of this machine has no GPU: only 1 are visible; lower torchrun's"):
+        choose_device(settings_from(), local_rank=1)
+
+
 @pytest.mark.parametrize(("has_bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_mixed_precision_on_cuda_depends_on_the_hardware(
     monkeypatch: pytest.MonkeyPatch, has_bf16: bool, dtype: torch.dtype
