@@ -25,7 +25,7 @@ from semilearn_ext.commands import (
     train,
 )
 from semilearn_ext.commands import list as list_
-from semilearn_ext.errors import UserError, did_you_mean, exit_code_of
+from semilearn_ext.errors import UserError, did_you_mean, exit_code_of, show_warnings_on_one_line
 from semilearn_ext.settings.command_line import Parser
 
 COMMANDS: dict[str, ModuleType] = {
@@ -77,6 +77,7 @@ def console(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # the name of a file may be no valid text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    show_warnings_on_one_line()
     return exit_code_of(lambda: main(argv))
 
 

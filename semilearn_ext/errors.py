@@ -7,8 +7,12 @@ import difflib
 import os
 import reprlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+_HOME = Path(__file__).parent
 
 
 class UserError(Exception):
@@ -59,6 +63,20 @@ class PlainOutput:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def show_warnings_on_one_line() -> None:
+    """From now on, warnings of this package are shown without the file and the line of code that they come from."""
+    usual = warnings.formatwarning
+
+    def shown_as(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if Path(filename).is_relative_to(_HOME):
+            return f"warning: {printable(str(message))}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = shown_as
 
 
 def exit_code_of(main: Callable[[], None]) -> int:

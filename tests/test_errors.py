@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 
-from semilearn_ext.errors import Interrupted, UserError, did_you_mean, exit_code_of, shown
+from semilearn_ext import errors
+from semilearn_ext.errors import (
+    Interrupted,
+    UserError,
+    did_you_mean,
+    exit_code_of,
+    show_warnings_on_one_line,
+    shown,
+)
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -27,6 +36,18 @@ def raising(error: BaseException) -> Callable[[], None]:
 def test_one_line_and_a_code(error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(raising(error)) == code
     assert capsys.readouterr().err == line + "\n"
+
+
+def test_warnings_of_this_package_are_one_line_and_others_say_where_they_come_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    show_warnings_on_one_line()
+    ours, theirs = (
+        warnings.formatwarning("slow\nhere", UserWarning, file, 3) for file in (errors.__file__, "/other/file.py")
+    )
+    assert ours == "warning: slow here\n"
+    assert theirs.startswith("/other/file.py:3: UserWarning: slow")
 
 
 def test_other_errors_are_bugs_and_keep_their_traceback() -> None:

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +31,17 @@ from semilearn_ext.data.packed import Packed
 from semilearn_ext.data.view_spec import ViewSpec, draw_strong, draw_weak
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import make_context
-from semilearn_ext.engine.device import choose_device, choose_precision, choose_views, describe
+from semilearn_ext.engine.device import (
+    DTYPES,
+    Precision,
+    choose_device,
+    choose_precision,
+    choose_views,
+    describe,
+)
 from semilearn_ext.engine.nvidia import driver_version, unusable_gpu
 from semilearn_ext.errors import UserError
-from semilearn_ext.settings import settings_from
+from semilearn_ext.settings import Settings, settings_from
 
 OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
 TOLERANCE = 0.01
@@ -62,16 +70,13 @@ class Finding(NamedTuple):
 def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any]) -> Iterator[Finding]:
     """All checks, one after the other. ``methods``: those that take a step, with the settings ``values``."""
     yield Finding(OK, "versions", f"Python {sys.version.split()[0]}, torch {torch.__version__} ({_built_for()})")
-    settings = settings_from(device=device_name)
+    asked = {"precision": values["precision"]} if "precision" in values else {}
+    settings = settings_from(device=device_name, **asked)
     device = choose_device(settings)
     yield check_gpu(device)
     yield from check_memory(device)
     yield check_shm(SHARED_MEMORY)
-    yield Finding(
-        OK,
-        "precision",
-        f"{choose_precision(settings, device).name}, views on {choose_views(settings, device)}",
-    )
+    yield check_precision(settings, device)
     yield check_views(device)
     yield from (check_step(name, step, device, values) for name in methods for step in _steps_of(name))
     if device.type == "cuda":
@@ -129,6 +134,18 @@ def check_shm(path: Path) -> Finding:
         f"only {free / 1e6:.0f} MB are free in {path}, through which loader processes pass batches",
         "start the container with --shm-size 8g, or train with --num_workers 0",
     )
+
+
+def check_precision(settings: Settings, device: torch.device) -> Finding:
+    """The precision that a run would take, and on a CPU what the others would cost."""
+    chosen = choose_precision(settings, device)
+    text = f"{chosen.name}, views on {choose_views(settings, device)}"
+    if reason := chosen.slow():
+        return Finding(PROBLEM, "precision", f"{text}: {reason}")
+    emulated = [name for name, dtype in DTYPES.items() if Precision(device, dtype).slow()]
+    if emulated:
+        text += f"; this CPU would emulate {' and '.join(emulated)}, up to 20 times slower"
+    return Finding(OK, "precision", text)
 
 
 def check_views(device: torch.device, count: int = 96, size: int = 64) -> Finding:
@@ -191,7 +208,7 @@ def _loss(name: str, step: str, device: str, values: Mapping[str, Any]) -> float
     # With every image confident, all parts of the loss are there, and rounding decides nothing.
     spec = registry.ALGORITHMS.get(registry.parse_method(name, "").base, "algorithm")
     confident = {"p_cutoff": 0.0} if "p_cutoff" in spec.options else {}
-    algorithm = _algorithm(name, step, device, precision="float32", **{**confident, **values})
+    algorithm = _algorithm(name, step, device, **{"precision": "float32", **confident, **values})
     return algorithm.step(**_batch(algorithm)).total.item()
 
 
@@ -199,7 +216,8 @@ def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:
     fixed = {"algorithm": name, "step": step, "device": device, "target_domain": "pen", "average": "none"}
     settings = settings_from(**{"batch_size": 12, "num_train_iter": 1, **values, **fixed})
     # USB's hooks print when they are made, and so does the algorithm about its data.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* it is emulated")  # check_precision has said it
         algorithm = training.build(make_context(settings), logger=training.silent_logger())
     algorithm.epoch = 0  # USB sets it when it trains
     if hasattr(algorithm, "warmup"):

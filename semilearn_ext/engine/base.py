@@ -115,6 +115,8 @@ class SSDGBase(AlgorithmBase):
             self.context = replace(self.context, data=data)
         self.device = self.context.device
         self.precision = choose_precision(self.settings, self.device)
+        if self.context.group.is_main and (reason := self.precision.slow()):
+            warnings.warn(f"{self.settings.where('precision')}: {reason}", stacklevel=1)
         self.channels_last = use_channels_last(self.settings, self.device)
         self.metrics: list[dict[str, Any]] = []
         """All evaluations so far."""

@@ -23,6 +23,11 @@ from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
 
 CPU_BFLOAT16 = ("avx512_bf16", "amx_bf16")
+CPU_INSTRUCTIONS: dict[torch.dtype, tuple[str, ...]] = {
+    torch.bfloat16: (*CPU_BFLOAT16, "bf16"),
+    torch.float16: ("avx512_fp16", "amx_fp16", "fp16_arith"),
+}
+"""What a CPU calls its instructions for a type; the last name is Arm's. Without any of them the type is emulated."""
 DTYPES: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """What ``precision`` may name, and the type that forward passes compute in."""
 
@@ -42,6 +47,11 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
         reason = f" ({problem})" if problem else ""
         raise UserError(f"{settings.where('device')}: no {name} device is available{reason}; usable: {usable}")
     if name == "cuda":
+        if local_rank >= torch.cuda.device_count():
+            raise UserError(
+                f"{settings.where('device')}: process {local_rank} of this machine has no GPU: only "
+                f"{torch.cuda.device_count()} are visible; lower torchrun's --nproc_per_node, or use --device cpu"
+            )
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
         return device
@@ -76,12 +86,21 @@ class Precision:
         """Only float16 needs its gradients scaled; otherwise a scaler that passes everything through."""
         return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
+    def slow(self) -> str:
+        """Why this precision is slow here, and what to use instead; empty if it is not."""
+        if self.device.type != "cpu" or self.dtype is None or _has_any(CPU_INSTRUCTIONS[self.dtype]):
+            return ""
+        return (
+            f"this CPU has no instructions for {self.name}, so it is emulated, up to 20 times slower than float32; use "
+            f"precision: float32, which auto takes on a CPU"
+        )
+
 
 def choose_precision(settings: Settings, device: torch.device) -> Precision:
     """What ``precision`` names. ``auto`` means half precision on CUDA and float32 elsewhere.
 
-    A CPU computes bfloat16 when asked to, hardware for it or not. Algorithms that half precision would break compute in
-    float32.
+    A CPU computes bfloat16 when asked to, hardware for it or not (:meth:`Precision.slow`). Algorithms that half
+    precision would break compute in float32.
     """
     reason = ALGORITHMS.get(settings.base, settings.where("algorithm")).needs_float32
     if settings.precision != "auto":
@@ -93,9 +112,14 @@ def choose_precision(settings: Settings, device: torch.device) -> Precision:
 
 def fast_precision(device: torch.device) -> Precision:
     """The fastest for networks that are not trained; not every CPU has hardware for less than float32."""
-    if device.type == "cpu" and not any(torch.cpu.get_capabilities().get(kind) for kind in CPU_BFLOAT16):
+    if device.type == "cpu" and not _has_any(CPU_BFLOAT16):
         return Precision(device, None)
     return half_precision(device)
+
+
+def _has_any(instructions: tuple[str, ...]) -> bool:
+    """Whether this CPU has one of them."""
+    return any(torch.cpu.get_capabilities().get(kind) for kind in instructions)
 
 
 def half_precision(device: torch.device) -> Precision:

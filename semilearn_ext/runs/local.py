@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -44,11 +45,12 @@ def assign_slots(jobs: int | None, gpus: Sequence[str], jobs_per_gpu: int | None
 def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
     """GPUs as ``CUDA_VISIBLE_DEVICES`` names them for a run; ``visible`` is its value here, None: all are visible.
 
-    As in CUDA, numbers count the visible ones: 0 is GPU 2 where only 2 and 3 are visible.
+    As in CUDA, numbers count the visible ones: 0 is GPU 2 where only 2 and 3 are visible. What follows a name that is
+    no GPU's, such as -1 or SLURM's NoDevFiles, is not visible.
     """
     if visible is None:
         return list(gpus)
-    names = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    names = list(itertools.takewhile(_names_a_gpu, (gpu.strip() for gpu in visible.split(","))))
     by_name = {**{gpu: gpu for gpu in names if not gpu.isdecimal()}, **{str(k): gpu for k, gpu in enumerate(names)}}
     for gpu in gpus:
         if gpu not in by_name:
@@ -56,6 +58,11 @@ def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
                 f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}, numbered from 0"
             )
     return [by_name[gpu] for gpu in gpus]
+
+
+def _names_a_gpu(name: str) -> bool:
+    """By number, or by its UUID, which may be cut short."""
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def threads_per_run(slots: int) -> int:

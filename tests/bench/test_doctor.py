@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from semilearn_ext.__main__ import main
 from semilearn_ext.bench import doctor
 from semilearn_ext.bench.doctor import NOTE, OK, PROBLEM
 from semilearn_ext.errors import UserError
-from semilearn_ext.settings import Settings
+from semilearn_ext.settings import Settings, settings_from
 
 CPU = torch.device("cpu")
 
@@ -46,6 +47,36 @@ def test_a_problem_is_one_line_and_the_command_fails(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
     assert "470.82" in line
     assert "install driver" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "capability", "status", "text"),
+    [
+        ("auto", "avx2", OK, "float32, views on cpu; this CPU would emulate bf16 and fp16"),
+        ("auto", "avx512_bf16", OK, "float32, views on cpu; this CPU would emulate fp16,"),
+        ("bf16", "avx2", PROBLEM, "no instructions for bf16, so it is emulated.*use precision: float32"),
+        ("bf16", "avx512_bf16", OK, "bf16, views on cpu"),
+    ],
+)
+def test_emulated_precision_is_named(
+    asked: str, capability: str, status: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True})
+    finding = doctor.check_precision(settings_from(precision=asked), CPU)
+    assert finding.status == status
+    assert re.search(text, finding.text)
+
+
+def test_steps_are_taken_in_the_precision_that_is_set(
+    tiny: Callable[..., Settings], recwarn: pytest.WarningsRecorder
+) -> None:
+    values = {"cache_dir": tiny().cache_dir}
+    exact, mixed = (
+        doctor.check_step("fixmatch", "usb", CPU, {**values, **more}) for more in ({}, {"precision": "bf16"})
+    )
+    assert exact.status == mixed.status == OK
+    assert exact.text.partition("(")[0] != mixed.text.partition("(")[0]
+    assert not recwarn.list
 
 
 def test_a_small_shm_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

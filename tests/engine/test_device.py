@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +49,13 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         choose_device(settings_from(device="cuda"))
 
 
+def test_more_processes_than_gpus_are_refused(pretend_cuda: PretendCuda) -> None:
+    """torch's own error is an invalid device ordinal, with a traceback."""
+    assert choose_device(settings_from(), local_rank=0).index == 0
+    with pytest.raises(UserError, match="process 1 of this machine has no GPU: only 1 are visible; lower torchrun's"):
+        choose_device(settings_from(), local_rank=1)
+
+
 @pytest.mark.parametrize(("has_bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_mixed_precision_on_cuda_depends_on_the_hardware(
     monkeypatch: pytest.MonkeyPatch, has_bf16: bool, dtype: torch.dtype
@@ -82,8 +91,8 @@ def test_float32_goes_without_the_fast_profile(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("asked", "recorded"), [("auto", "float32"), ("bf16", "bf16")])
-def test_the_precision_is_part_of_the_record(tiny: Tiny, asked: str, recorded: str) -> None:
-    settings = tiny(precision=asked, num_train_iter=1)
+def test_the_precision_is_part_of_the_record(tinier: Tiny, asked: str, recorded: str) -> None:
+    settings = tinier(precision=asked, num_train_iter=1)
     assert training.run(settings).result["precision"] == recorded
     assert RunFolder(run_path(settings)).read_environment()["precision"] == recorded
 
@@ -96,8 +105,32 @@ def test_fast_precision_on_a_cpu_depends_on_the_hardware(
     assert fast_precision(torch.device("cpu")).dtype is dtype
 
 
-def test_mixed_precision_trains_in_bfloat16(tiny: Tiny) -> None:
-    plain, mixed = trained(tiny()), trained(tiny(precision="bf16"))
+@pytest.mark.parametrize(
+    ("precision", "capability", "warns"),
+    [
+        ("bf16", "avx2", True),
+        ("fp16", "avx512_bf16", True),
+        ("bf16", "avx512_bf16", False),
+        ("bf16", "bf16", False),
+        ("float32", "avx2", False),
+        ("auto", "avx2", False),
+    ],
+)
+def test_a_precision_that_this_cpu_emulates_is_a_warning(
+    precision: str, capability: str, warns: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        training.build(make_context(tiny(precision=precision)))
+    expected = [f"python: precision: this CPU has no instructions for {precision}, so it is emulated, .*float32"]
+    found = [str(warning.message) for warning in caught if "emulated" in str(warning.message)]
+    assert len(found) == warns
+    assert all(re.match(*pair) for pair in zip(expected, found, strict=False))
+
+
+def test_mixed_precision_trains_in_bfloat16(tinier: Tiny) -> None:
+    plain, mixed = trained(tinier()), trained(tinier(precision="bf16"))
     seen = []
     mixed.model.classifier.register_forward_hook(lambda *call: seen.append(call[2].dtype))
     mixed.train_step(
