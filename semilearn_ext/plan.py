@@ -14,6 +14,7 @@ from semilearn_ext.engine.device import choose_device, choose_precision, describ
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import PLUGINS, method_title
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.ownership import check_content
 from semilearn_ext.settings import Settings, config_hash, with_values
 from semilearn_ext.settings.domains import domains_of, targets_of
 
@@ -99,7 +100,7 @@ def _state(settings: Settings) -> str:
     if settings.overwrite:
         return "to do"
     try:
-        folder.check_content(settings)
+        check_content(folder, settings)
     except UserError as error:
         return f"refused, because {str(error).removeprefix(f'{folder.path}: ')}"
     if folder.is_finished:

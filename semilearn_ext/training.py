@@ -26,7 +26,7 @@ from semilearn_ext.engine.context import RunContext, make_context, usb_args
 from semilearn_ext.errors import UserError, printable
 from semilearn_ext.nets.build import net_builder
 from semilearn_ext.registry import NETS
-from semilearn_ext.runs import environment
+from semilearn_ext.runs import environment, ownership
 from semilearn_ext.runs.file_names import TENSORBOARD_FOLDER
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.lock import lock
@@ -48,7 +48,7 @@ def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
     group = group or ProcessGroup()
     folder = RunFolder(run_path(settings))
     if group.is_main:
-        folder.check(settings)
+        ownership.check_folder(folder, settings)
     if folder.is_finished and not settings.overwrite:
         return _finished_before(folder)
     context = make_context(settings, folder=folder, group=group)
@@ -73,7 +73,7 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     assert folder is not None
     if group.is_main:
         split = context.data.split_file
-        folder.claim(settings, context.data.digest, split.sha256 if split else "")
+        ownership.claim(folder, settings, context.data.digest, split.sha256 if split else "")
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
     try:

@@ -180,6 +180,7 @@ def stop_after() -> Callable[[Settings, int], None]:
         from semilearn_ext.engine.context import make_context
         from semilearn_ext.errors import Interrupted
         from semilearn_ext.runs.folder import RunFolder, run_path
+        from semilearn_ext.runs.ownership import claim
 
         class StopAfter(Hook):
             def after_train_step(self, algorithm: Any) -> None:
@@ -187,7 +188,7 @@ def stop_after() -> Callable[[Settings, int], None]:
                     algorithm.request_stop()
 
         folder = RunFolder(run_path(settings))
-        folder.claim(settings)
+        claim(folder, settings)
         algorithm = training.build(make_context(settings, folder=folder))
         algorithm.register_hook(StopAfter())
         with pytest.raises(Interrupted, match=f"stopped after iteration {steps} of"):

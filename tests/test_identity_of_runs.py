@@ -66,7 +66,7 @@ def test_a_benchmark_records_its_images_and_does_not_resume_on_others(tiny: Tiny
     assert len(recorded) == 64
     folder.result_file.unlink()
     picture(tmp_path / "pacs" / "photo" / "dog" / "pic_000.jpg", seed=999)
-    with pytest.raises(UserError, match=f"the run began with images of another content .SHA-256 {recorded[:12]}, now "):
+    with pytest.raises(UserError, match=f"the run was started with different images .SHA-256 {recorded[:12]}, now "):
         training.run(settings)
     assert folder.checkpoint_files()
 
@@ -90,7 +90,7 @@ def test_another_split_file_of_the_same_name_is_refused(tiny: Tiny, tmp_path: Pa
     folder = RunFolder(run_path(with_file))
     assert json.loads(folder.identity_file.read_text())["split_sha256"] == folder.read_split()["split_sha256"]
     file.write_text(json.dumps({name: split[name][::-1] for name in ("train_x", "train_u")}))
-    with pytest.raises(UserError, match="the run began with another split file"):
+    with pytest.raises(UserError, match="the run was started with a different split file"):
         training.run(with_file)
 
 

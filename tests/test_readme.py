@@ -81,7 +81,7 @@ def test_the_papers_method_from_the_download_to_the_tables(
     first_words = [line.split()[0] for line in trained.splitlines() if line]
     assert [word for word in first_words if word in (*PACS.domains, "mean")] == [*PACS.domains, "mean"]
     # Four of them are the runs of the command before.
-    assert swept.endswith("16 runs: 16 done\nThe runs are in runs\nMake tables with: ssdg tables runs\n")
+    assert swept.endswith("16 runs: 16 done\nThe runs are in runs\nWrite tables with: ssdg tables runs\n")
     assert "16 runs: 4 done, 12 pending; 12 to run" in swept
     results = [json.loads(path.read_text()) for path in Path("runs").rglob("result.json")]
     assert {(result["title"], result["seed"]) for result in results} == {

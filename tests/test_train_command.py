@@ -38,7 +38,7 @@ def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
         (("--target_domain", "pencil"), "'pencil' is not a domain of digits_mini (pen, texture, street, print)"),
         (("--source_domains", "pen", "--target_domain", "pen"), "'pen' is the target and cannot be a source"),
         (("--batch_size", "50"), "50 is not divisible by the 3 source domains; try 51"),
-        (("--labels_per_class", "100"), "100 labels per class asked for, but pen/0 has only"),
+        (("--labels_per_class", "100"), "100 labels per class requested, but pen/0 has only"),
         (("--batch_size", "3000"), "1000 unlabelled images per domain and step, but domain"),
         (("--dataset", "pasc"), "'pasc' is not a known dataset"),
         (("--net", "resnet81"), "'resnet81' is not a known network; did you mean 'resnet18'?"),

@@ -11,7 +11,8 @@ from typing import Any
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.methods import MethodId, setting_title
 from semilearn_ext.report.records import check_fields
-from semilearn_ext.runs.folder import RunFolder, find_runs
+from semilearn_ext.runs.find import find_runs
+from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.content import dataset_name
 

@@ -1,4 +1,4 @@
-"""Where the time goes, as a table, and the clock and the counter of host waits that it is filled with."""
+"""A table of where the time goes, a stopwatch, and a counter of how often the host waits for the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semilearn_ext.errors import UserError
 
 
 class Part(NamedTuple):
-    """One row: what, how often, and seconds each time."""
+    """One row of the table: a part of the work, how often it is done, and the seconds that it takes each time."""
 
     name: str
     times: int
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 def table(parts: Sequence[Part], device: torch.device) -> list[str]:
-    """One line per part with its share of the sum, and the sum."""
+    """One line per part with its share of the total, and the total."""
     whole = sum(part.total for part in parts)
     lines = [f"{'':28}{'times':>8}{'ms each':>11}{'seconds':>10}{'share':>8}"]
     for part in parts:
@@ -40,16 +40,16 @@ def table(parts: Sequence[Part], device: torch.device) -> list[str]:
 
 
 def mark(device: torch.device) -> list[str]:
-    """A reminder below numbers from a CPU."""
-    return ["measured on a CPU: says nothing about a GPU"] if device.type == "cpu" else []
+    """A note below numbers that were measured on a CPU."""
+    return ["measured on a CPU; GPU times will differ"] if device.type == "cpu" else []
 
 
 def check_floor(rate: float, floor: int | None) -> None:
-    """Refuse fewer steps per second than ``floor``."""
+    """Raise an error if ``rate`` is below ``floor`` steps per second."""
     if floor is not None and rate < floor:
         raise UserError(
-            f"{rate:.2f} steps per second, but --floor asks for {floor}; ssdg doctor looks for the reason, and on a "
-            f"slower machine the floor has to be lower"
+            f"{rate:.2f} steps per second, but --floor is {floor}; look for the reason with ssdg doctor, or lower the "
+            f"floor on a slower machine"
         )
 
 
@@ -78,7 +78,7 @@ class Stopwatch:
 
 @contextmanager
 def host_waits(device: torch.device) -> Iterator[Counter[str]]:
-    """How often the host waits for a CUDA device within this context, by file and line, as CUDA itself reports it."""
+    """Count how often the host waits for a CUDA device within this context, per file and line, as reported by torch."""
     waits: Counter[str] = Counter()
     if device.type != "cuda":
         yield waits
@@ -98,6 +98,6 @@ def host_waits(device: torch.device) -> Iterator[Counter[str]]:
 
 def waits_lines(waits: Counter[str], device: torch.device) -> list[str]:
     if device.type != "cuda":
-        return ["host waits per step: only CUDA reports them; without a GPU, tests/engine/test_on_pretend_cuda.py does"]
+        return ["host waits per step: reported only on CUDA (tests/engine/test_on_pretend_cuda.py needs no GPU)"]
     lines = [f"  {place}  {count}" for place, count in sorted(waits.items())]
     return [f"host waits per step: {sum(waits.values())}", *lines]

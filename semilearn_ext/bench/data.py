@@ -1,10 +1,10 @@
-"""How many images per second are turned into a weak and a strong view, here and in the usual pipeline.
+"""Images per second that are turned into a weak and a strong view, compared with the usual pipeline.
 
-The usual pipeline, that of USB and of the SSDG benchmark, opens a file and applies Pillow and torchvision
-transforms for every image every time. Ours keeps decoded images of the right size in a memory-mapped array and
-makes the views of a whole batch at once, by the CPU kernels or by the device kernels. All give normalised float32
-batches of the same two views, alternately and on one thread. Processor time is counted, so that waiting for other
-programs is not; on a GPU it is the time until the last view is there.
+The usual pipeline, as in USB and the SSDG benchmark, opens every file and applies Pillow and torchvision transforms
+each time. Ours keeps decoded images of the right size in a memory-mapped array and computes the views of a whole batch
+at once, with the CPU kernels or the device kernels. All of them produce normalised float32 batches of the same two
+views and run in turn on one thread. The times are processor times, which exclude waiting for other programs; on a GPU,
+the time until the last view is computed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PillowViews(Dataset[tuple[Tensor, Tensor]]):
         return StrongDraws(operations, magnitudes, flip, 0.0, 0.0)  # type: ignore[arg-type]
 
     def resize(self, picture: Image.Image) -> Image.Image:
-        """As transforms do, once for each view; a picture of the right size is only copied."""
+        """Resize once per view, as transforms do; a picture of the right size is only copied."""
         return picture.resize((self.spec.size, self.spec.size), Resampling.BICUBIC)
 
     def cut_out(self, image: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class PillowViews(Dataset[tuple[Tensor, Tensor]]):
 
 
 class BatchedViews:
-    """Our pipeline: the views of whole batches, from an array of decoded images."""
+    """Our pipeline: the views of whole batches, computed from an array of decoded images."""
 
     def __init__(self, store: np.ndarray, spec: views.ViewSpec, rng: torch.Generator) -> None:
         self.store, self.spec, self.rng = torch.from_numpy(store), spec, rng
@@ -103,7 +103,7 @@ class DeviceViews:
             yield self.make(positions, lambda _, function: function())
 
     def make(self, positions: Tensor, timed: Callable[[Stopwatch, Callable[[], Any]], Any]) -> tuple[Tensor, Tensor]:
-        """One batch; ``timed`` calls each of its three parts."""
+        """Compute one batch; ``timed`` calls each of the three parts."""
         packed = timed(self.plans, lambda: self.plan(positions))
         arrays = timed(self.sending, lambda: packed.on(self.store.device))
         views: tuple[Tensor, Tensor] = timed(self.kernels, lambda: self.views(arrays))
@@ -125,7 +125,7 @@ class DeviceViews:
         return kernels.weak(images, self.spec, weak), kernels.strong(images, self.spec, strong)
 
     def budget(self) -> list[str]:
-        """Where the time of a batch goes, each part waited for."""
+        """A table of where the time of a batch goes, waiting for the device after each part."""
         for positions in torch.randperm(len(self.store), generator=self.rng).split(BATCH):
             self.make(positions, lambda watch, function: watch.wrap(function)())
         parts = (("draws and plans, on the host", self.plans), ("one transfer", self.sending), ("views", self.kernels))
@@ -145,7 +145,7 @@ def build_store(files: list[Path], size: int, path: Path) -> np.ndarray:
 
 
 def pass_over(batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> float:
-    """Time of one pass, processor time on a CPU; every batch is released when the next one arrives, as in training."""
+    """Time of one pass (processor time on a CPU). As in training, a batch is released when the next one arrives."""
     now = time.process_time if device.type == "cpu" else Stopwatch(device).now
     start = now()
     for _ in batches:
@@ -154,7 +154,7 @@ def pass_over(batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) ->
 
 
 def main(root: Path, images: int = 512, size: int = 128, device: torch.device = CPU) -> str:
-    """The report, on ``images`` files sampled from root/domain/class/."""
+    """Measure on ``images`` files sampled from ``root/<domain>/<class>/`` and return the report."""
     files = sorted(root.glob("*/*/*.*"))
     files = random.Random(0).sample(files, min(images, len(files)))
     spec = views.ViewSpec(size)
@@ -188,6 +188,6 @@ def report(
     for name, seconds in rows:
         lines.append(f"{name:24}{images / min(seconds):8.0f}{images / statistics.median(seconds):8.0f}")
     best, middle = min(plain) / min(ours), statistics.median(plain) / statistics.median(ours)
-    lines.append(f"{'CPU kernels to Pillow':24}{best:7.2f}x{middle:7.2f}x   goal: at least {GOAL:g}x")
+    lines.append(f"{'CPU kernels vs. Pillow':24}{best:7.2f}x{middle:7.2f}x   goal: at least {GOAL:g}x")
     lines.append(f"decoding all images once took {building:.2f} s, {images / building:.0f} images per second")
     return "\n".join(lines)

@@ -1,7 +1,8 @@
-"""Whether this machine trains as it should: ``ssdg doctor``. One line per check, and for a problem how to mend it.
+"""``ssdg doctor``: check that training works on this machine. One line per check, with a remedy for every problem.
 
-Every method takes one step on the device and one on the CPU, from the same weights and images, in float32; their losses
-must agree. Methods that draw random numbers on the device get others there, so their losses only have to be finite.
+Every method takes one step on the device and one on the CPU, from the same weights and images, in float32; the losses
+must agree. Methods that draw random numbers on the device get different numbers there, so their losses only have to be
+finite.
 """
 
 from __future__ import annotations
@@ -45,30 +46,35 @@ from semilearn_ext.settings import Settings, settings_from
 
 OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
 TOLERANCE = 0.01
-"""Relative difference of two losses in float32 that sums in another order explain."""
+"""Relative difference of two float32 losses that can be explained by a different order of summation."""
 OWN_RANDOM_NUMBERS = ("mixmatch", "remixmatch", "stylematch", "vat")
 PACS_BYTES = 9991 * 3 * 224**2
 SHM_BYTES = 2**30
 EVERY_IMAGE = 100.0
-"""A loss that no image has, in place of the one that Dash measures in its warm-up: all of them count."""
+"""Replaces the loss threshold that Dash measures in its warm-up; no loss is as high, so every image is used."""
 VIEWS_PER_SECOND = 6000
-"""What a current GPU needs for ResNet-18 at 224 px."""
+"""Needed to keep a current GPU busy with ResNet-18 at 224 px."""
 
 
 class Finding(NamedTuple):
-    """The outcome of a check; ``mend`` says what to do about a problem."""
+    """The result of a check; ``remedy`` says what to do about a problem."""
 
     status: str
     check: str
     text: str
-    mend: str = ""
+    remedy: str = ""
 
     def line(self) -> str:
-        return f"{self.status:8}{self.check:12}{self.text}" + (f"; {self.mend}" if self.mend else "")
+        return f"{self.status:8}{self.check:12}{self.text}" + (f"; {self.remedy}" if self.remedy else "")
 
 
 def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """All checks, one after the other. ``methods``: those that take a step, with the settings ``values``."""
+    """Run all checks, one after the other.
+
+    Args:
+        methods: the methods that take one step each.
+        values: their settings.
+    """
     yield Finding(OK, "versions", f"Python {sys.version.split()[0]}, torch {torch.__version__} ({_built_for()})")
     asked = {"precision": values["precision"]} if "precision" in values else {}
     settings = settings_from(device=device_name, **asked)
@@ -94,31 +100,31 @@ def _steps_of(name: str) -> tuple[str, ...]:
 
 def check_gpu(device: torch.device) -> Finding:
     if reason := unusable_gpu(device.index or 0):
-        return Finding(PROBLEM, "gpu", f"there is an NVIDIA GPU that cannot be used: {reason}")
+        return Finding(PROBLEM, "gpu", f"the NVIDIA GPU cannot be used: {reason}")
     if device.type == "cuda":
         capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
-        driver = driver_version() or "of unknown version"
+        driver = driver_version() or "(unknown version)"
         return Finding(OK, "gpu", f"{describe(device)}, compute capability {capability}, driver {driver}")
     if device.type == "mps":
-        return Finding(OK, "gpu", "an Apple GPU (mps)")
-    return Finding(NOTE, "gpu", f"there is no GPU; training runs on {describe(device)}")
+        return Finding(OK, "gpu", "Apple GPU (mps)")
+    return Finding(NOTE, "gpu", f"no GPU; training runs on {describe(device)}")
 
 
 def check_memory(device: torch.device) -> Iterator[Finding]:
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of main memory are free")
+        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of main memory free")
     if device.type == "cpu":
         return
     free = free_memory(device)
     if SHARE * free >= PACS_BYTES:
-        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of GPU memory are free; PACS at 224 px fits (1.5 GB)")
+        yield Finding(OK, "memory", f"{free / 1e9:.1f} GB of GPU memory free; PACS at 224 px fits (1.5 GB)")
     else:
         yield Finding(
             NOTE,
             "memory",
-            f"{free / 1e9:.1f} GB of GPU memory are free; PACS at 224 px stays on the host and is sent batch by batch",
-            "end other programs on the GPU, or give the loaders processes with --num_workers 4",
+            f"{free / 1e9:.1f} GB of GPU memory free; PACS at 224 px stays on the host and is sent batch by batch",
+            "close other programs that use the GPU, or use loader processes with --num_workers 4",
         )
 
 
@@ -127,11 +133,11 @@ def check_shm(path: Path) -> Finding:
         return Finding(OK, "shm", f"no {path} on this system")
     free = shutil.disk_usage(path).free
     if free >= SHM_BYTES:
-        return Finding(OK, "shm", f"{free / 1e9:.1f} GB are free in {path}")
+        return Finding(OK, "shm", f"{free / 1e9:.1f} GB free in {path}")
     return Finding(
         PROBLEM,
         "shm",
-        f"only {free / 1e6:.0f} MB are free in {path}, through which loader processes pass batches",
+        f"only {free / 1e6:.0f} MB free in {path}, which loader processes use to pass batches",
         "start the container with --shm-size 8g, or train with --num_workers 0",
     )
 
@@ -149,7 +155,7 @@ def check_precision(settings: Settings, device: torch.device) -> Finding:
 
 
 def check_views(device: torch.device, count: int = 96, size: int = 64) -> Finding:
-    """The device kernels beside the CPU kernels."""
+    """Compare the device kernels with the CPU kernels."""
     rng, spec = torch.Generator().manual_seed(0), ViewSpec(size)
     images = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=rng)
     different, largest = 0, 0
@@ -167,21 +173,21 @@ def check_views(device: torch.device, count: int = 96, size: int = 64) -> Findin
         ),
     )
     for pair in pairs:
-        here, there = (views.denormalise(part.cpu(), spec).int() for part in pair)
-        change = (here - there).abs()
+        on_cpu, computed = (views.denormalise(part.cpu(), spec).int() for part in pair)
+        change = (on_cpu - computed).abs()
         different, largest = different + int(change.count_nonzero()), max(largest, int(change.max()))
-    text = f"{different} of {3 * images.numel()} grey levels differ from the CPU's, by {largest} at most"
+    text = f"{different} of {3 * images.numel()} grey levels differ from those of the CPU, by at most {largest}"
     if largest > 1:
         return Finding(PROBLEM, "views", text, "train with --views_on cpu and report this")
     return Finding(OK, "views", text)
 
 
 def check_step(name: str, step: str, device: torch.device, values: Mapping[str, Any]) -> Finding:
-    """One step of a method on the device and on the CPU."""
+    """Compare one step of a method on the device with the same step on the CPU."""
     check = f"{name}, step: {step}"
     start = time.perf_counter()
     try:
-        there, here = (_loss(name, step, kind, values) for kind in (device.type, "cpu"))
+        loss, cpu_loss = (_loss(name, step, kind, values) for kind in (device.type, "cpu"))
     except UserError as error:
         if "adain" in str(error):
             return Finding(NOTE, "step", f"{check}: not checked; {error}")
@@ -190,22 +196,22 @@ def check_step(name: str, step: str, device: torch.device, values: Mapping[str, 
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return Finding(PROBLEM, "step", f"{check}: {text}", "train it with --device cpu and report this")
     seconds = f"{time.perf_counter() - start:.1f} s"
-    if not math.isfinite(there):
-        return Finding(PROBLEM, "step", f"{check}: the loss is {there}", "train it with --device cpu and report this")
+    if not math.isfinite(loss):
+        return Finding(PROBLEM, "step", f"{check}: the loss is {loss}", "train it with --device cpu and report this")
     if registry.parse_method(name, "").base in OWN_RANDOM_NUMBERS and device.type != "cpu":
-        return Finding(OK, "step", f"{check}: loss {there:.4f}; draws its own random numbers there ({seconds})")
-    if not math.isclose(there, here, rel_tol=TOLERANCE, abs_tol=1e-4):
+        return Finding(OK, "step", f"{check}: loss {loss:.4f}; uses random numbers of the device ({seconds})")
+    if not math.isclose(loss, cpu_loss, rel_tol=TOLERANCE, abs_tol=1e-4):
         return Finding(
             PROBLEM,
             "step",
-            f"{check}: loss {there:.6f}, on the CPU {here:.6f}",
+            f"{check}: loss {loss:.6f}, but {cpu_loss:.6f} on the CPU",
             "update the driver and torch; train it with --device cpu until then",
         )
-    return Finding(OK, "step", f"{check}: loss {there:.4f} as on the CPU ({seconds})")
+    return Finding(OK, "step", f"{check}: loss {loss:.4f}, as on the CPU ({seconds})")
 
 
 def _loss(name: str, step: str, device: str, values: Mapping[str, Any]) -> float:
-    # With every image confident, all parts of the loss are there, and rounding decides nothing.
+    # If every image is confident, all terms of the loss are active, and rounding cannot change which images count.
     spec = registry.ALGORITHMS.get(registry.parse_method(name, "").base, "algorithm")
     confident = {"p_cutoff": 0.0} if "p_cutoff" in spec.options else {}
     algorithm = _algorithm(name, step, device, **{"precision": "float32", **confident, **values})
@@ -215,9 +221,9 @@ def _loss(name: str, step: str, device: str, values: Mapping[str, Any]) -> float
 def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:
     fixed = {"algorithm": name, "step": step, "device": device, "target_domain": "pen", "average": "none"}
     settings = settings_from(**{"batch_size": 12, "num_train_iter": 1, **values, **fixed})
-    # USB's hooks print when they are made, and so does the algorithm about its data.
+    # USB's hooks and the algorithm print messages when they are built.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* it is emulated")  # check_precision has said it
+        warnings.filterwarnings("ignore", message=".* it is emulated")  # reported by check_precision
         algorithm = training.build(make_context(settings), logger=training.silent_logger())
     algorithm.epoch = 0  # USB sets it when it trains
     if hasattr(algorithm, "warmup"):
@@ -230,9 +236,9 @@ def _batch(algorithm: SSDGBase) -> dict[str, Any]:
 
 
 def check_waits(device: torch.device) -> Finding:
-    """The paper's method in the paper's step waits for nothing."""
+    """Check that a reference step of the paper's method does not wait for the GPU."""
     algorithm = _algorithm("fixmatch_upcsc", "reference", device.type)
-    for _ in range(2):  # the first step makes what is made once
+    for _ in range(2):  # the first step is a warm-up
         with host_waits(device) as waits:
             algorithm.step(**_batch(algorithm))
             algorithm.call_hook("after_train_step", "ParamUpdateHook")
@@ -259,7 +265,7 @@ def check_throughput(device: torch.device, count: int = 48, size: int = 224, rou
         return Finding(
             PROBLEM,
             "throughput",
-            f"{text}, fewer than the {VIEWS_PER_SECOND} that a fast GPU needs",
-            "check with nvidia-smi whether something else uses the GPU, and its clock",
+            f"{text}, below the {VIEWS_PER_SECOND} that a fast GPU needs",
+            "use nvidia-smi to check the GPU's clock and whether other programs use it",
         )
     return Finding(OK, "throughput", text + ("; measured on a CPU" if device.type == "cpu" else ""))

@@ -1,7 +1,7 @@
-"""What a whole run spends on training, evaluation and checkpoints.
+"""The time that a whole run spends on training, evaluation and checkpoints.
 
-Some steps, one evaluation and one checkpoint are measured, and multiplied by how often the config does each. A
-checkpoint counts with what training waits for: the copy of the state. The file is written beside the next steps.
+A few steps, one evaluation and one checkpoint are timed and multiplied by how often they occur in a run with this
+config. For a checkpoint, only the copy of the state is counted, because the file is written while training continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {"algorithm": "fixmatch", "target_domain": "pen", "ep
 
 
 class StepTimesHook(Hook):
-    """Records the time at the end of every step. Has to be registered last."""
+    """Records the time at the end of every step. Must be registered last."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self.stopwatch, self.times = stopwatch, list[float]()
@@ -37,14 +37,14 @@ class StepTimesHook(Hook):
 
 
 def counts(data: SSDGData) -> tuple[int, int, int]:
-    """Steps, evaluations and checkpoints of the whole run."""
+    """Number of steps, evaluations and checkpoints in the whole run."""
     steps = data.total_steps
     every = data.settings.checkpoint_every or data.eval_every
     return steps, -(-steps // data.eval_every), -(-steps // every)
 
 
 def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[str, float]:
-    """The report, and steps per second. Without a config: FixMatch on digits_mini."""
+    """Return the report and the steps per second. The default config is FixMatch on digits_mini."""
     settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides})
     settings = with_values(settings, target_domain=targets_of(settings)[0], progress=False)
     whole = counts(make_context(settings).data)
@@ -62,14 +62,14 @@ def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> tupl
         for name in ("EvaluationHook", "CheckpointHook"):
             algorithm.hooks_dict.pop(name)
         algorithm.train()
-        for _ in range(2):  # the first one is a warm-up
+        for _ in range(2):  # the first evaluation is a warm-up
             watch.wrap(evaluate)(algorithm)
         last.wrap(measure_averages)(algorithm)
         with algorithm.checkpoints as writer:
             saving.wrap(algorithm.save_checkpoint)(1)
-            began = time.perf_counter()
+            start = time.perf_counter()
             writer.wait()
-        writing = time.perf_counter() - began
+        writing = time.perf_counter() - start
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
     step = statistics.median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False))
     parts = [
@@ -85,7 +85,7 @@ def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> tupl
         f"{settings.img_size}x{settings.img_size}, {algorithm.precision.name}, views on {algorithm.views_on}",
         *table(parts, algorithm.device),
         f"evaluation is {100 * share:.1f} % of the training time (goal for the paper's configs: at most 10 %)",
-        f"an evaluation takes {images / watch.seconds[-1]:.0f} images per second; a checkpoint of {size / 1e6:.1f} MB "
-        f"is written in {1000 * writing:.0f} ms beside the next steps",
+        f"evaluation speed is {images / watch.seconds[-1]:.0f} images per second; a checkpoint of {size / 1e6:.1f} MB "
+        f"is written in {1000 * writing:.0f} ms while training continues",
     ]
     return lines, 1 / step

@@ -2,14 +2,15 @@
 
 The direct implementation (``naive_loss``, written for this comparison) compares all pairs of candidate sets class by
 class, in a boolean (V, V, C) tensor, and weights the proxy of every candidate for every view, in a (V, C, D) tensor in
-the forward pass and another one in the backward pass. Both compute the released form, forward and backward, in float32.
+the forward pass and another one in the backward pass. Both implementations compute the released form of the loss,
+forward and backward, in float32.
 
-Time is the minimum over many runs, alternating between the two so that other load on the machine affects both. With
-more threads (``OMP_NUM_THREADS``) than free cores, threads wait for each other and the times mean little.
+Time is the minimum over many runs, which alternate between the two so that other load on the machine affects both. With
+more threads (``OMP_NUM_THREADS``) than free cores, threads wait for each other and the times are not meaningful.
 
-Memory is the peak of live bytes above those live at the start, from every allocation and release that torch's allocator
-reports to the profiler. Unlike the sizes of the operations' outputs, it includes the workspace of kernels; unlike the
-resident size of the process, it does not depend on what the allocator caches. It is measured in a separate run.
+Memory is the peak of allocated bytes above those at the start, computed from every allocation and release that torch's
+allocator reports to the profiler. Unlike the sizes of the operations' outputs, it includes the workspace of kernels;
+unlike the resident size of the process, it does not depend on the allocator's cache. It is measured in a separate run.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def fast_loss(z: Tensor, w: Tensor, prob: Tensor, confident: Tensor) -> Tensor:
 
 
 def naive_bytes(n_views: int, n_classes: int, dim: int) -> int:
-    """A lower bound on the memory of ``naive_loss``: the pairwise booleans or, later, the weighted proxies."""
+    """A lower bound on the memory of ``naive_loss``: the larger of the pairwise booleans and the weighted proxies."""
     return max(n_views * n_views * n_classes, 4 * n_views * n_classes * dim)
 
 
 def make_batch(n_views: int, n_classes: int, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Half of the views are confident, the others have a few candidates, as in training."""
+    """A random batch: half of the views are confident, and the others have a few candidates, as in training."""
     generator = torch.Generator().manual_seed(0)
     z = F.normalize(torch.randn(n_views, dim, generator=generator)).requires_grad_()
     w = F.normalize(torch.randn(n_classes, dim, generator=generator)).requires_grad_()
@@ -76,7 +77,7 @@ def run(loss: Loss, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tenso
 
 
 def peak_extra_bytes(work: Callable[[], object]) -> int:
-    """Peak of live bytes during ``work`` above those live at its start."""
+    """Peak of allocated bytes during ``work`` above those at its start."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
@@ -91,7 +92,7 @@ def peak_extra_bytes(work: Callable[[], object]) -> int:
 
 
 def measure(losses: Iterable[Loss], batch: tuple[Tensor, Tensor, Tensor, Tensor], seconds: float) -> list[Cost]:
-    """Alternate between the losses for ``seconds``, three times at least; each runs for a tenth of that at a time."""
+    """Alternate between the losses for ``seconds``, for at least three rounds of ``seconds / 10`` per loss."""
     losses = list(losses)
     memory = [peak_extra_bytes(partial(run, loss, batch)) for loss in losses]
     best = [float("inf")] * len(losses)
@@ -131,7 +132,7 @@ def report_row(n_views: int, n_classes: int, dim: int, seconds: float) -> str:
 def main(
     views: Iterable[int] = (96, 768, 3072), classes: Iterable[int] = (7, 126, 345), dim: int = 512, seconds: float = 3.0
 ) -> str:
-    """The report: one row per number of views and classes."""
+    """Return the report, with one row per number of views and classes."""
     run(fast_loss, make_batch(8, 3, dim))  # warm-up
     return "\n".join(
         [

@@ -1,8 +1,8 @@
-"""The share of a training step that is not spent in forward pass, backward pass and optimizer.
+"""The share of a training step that is not spent in the forward pass, backward pass and optimizer.
 
-USB's own loop runs with all hooks and loaders. Two spans are timed in every step: the forward pass with all losses, and
+USB's own loop runs with all hooks and loaders. Two parts of every step are timed: the forward pass with all losses, and
 the update (backward pass and optimizer). The rest of the time since the end of the previous step is overhead: computing
-views, moving the batch to the device, hooks, records.
+views, moving the batch to the device, running hooks and writing records.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class StepTimes:
     plugins: float
     usb_ema: float
     with_gradient: int
-    """Images that go through the network per step, with gradient."""
+    """Number of images that pass through the network with gradient, per step."""
     without_gradient: int
     waits: Counter[str]
-    """Where the host waited for the device in one more step, and how often."""
+    """Where, and how often, the host waited for the device in one additional step."""
     device: torch.device
 
     @property
@@ -60,14 +60,14 @@ class StepTimes:
 
 
 class ImageCounter:
-    """Counts the images that go through a network."""
+    """Counts the images that pass through a network."""
 
     def __init__(self, model: nn.Module) -> None:
         self.with_gradient = self.without_gradient = 0
         model.register_forward_pre_hook(self._count)
 
     def _count(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        images = len(inputs[0]) if inputs[0].ndim == 4 else 0  # features are classified again here and there
+        images = len(inputs[0]) if inputs[0].ndim == 4 else 0  # some calls only classify features
         if torch.is_grad_enabled():
             self.with_gradient += images
         else:
@@ -75,7 +75,7 @@ class ImageCounter:
 
 
 class StepEndHook(Hook):
-    """Records the time at the end of every step. Has to be registered last."""
+    """Records the time at the end of every step. Must be registered last."""
 
     def __init__(self, stopwatch: Stopwatch, counter: ImageCounter) -> None:
         self.stopwatch, self.counter = stopwatch, counter
@@ -88,7 +88,7 @@ class StepEndHook(Hook):
 
 
 def measure(settings: Settings) -> StepTimes:
-    """Train for ``num_train_iter`` steps; the first one, a warm-up, is left out."""
+    """Train for ``num_train_iter`` steps. The first one is a warm-up and is not counted."""
     algorithm = training.build(make_context(settings))
     forward, plugins, update = (Stopwatch(algorithm.device) for _ in range(3))
     ends = StepEndHook(forward, ImageCounter(algorithm.model))
@@ -115,7 +115,7 @@ def measure(settings: Settings) -> StepTimes:
 
 
 def _waits(algorithm: SSDGBase) -> Counter[str]:
-    """Of a whole step, from loading to the update."""
+    """Host waits of a whole step, from loading the batch to the update."""
     with host_waits(algorithm.device) as waits:
         batch: dict[str, Any] = {}
         for loader in algorithm.loader_dict.values():
@@ -127,7 +127,7 @@ def _waits(algorithm: SSDGBase) -> Counter[str]:
 
 
 def _plugin_seconds(algorithm: SSDGBase) -> float:
-    """Median seconds of the forward and backward pass of all plug-ins, down to the features of one more step."""
+    """Median seconds of the plug-ins' forward and backward pass, for the features of one additional step."""
     assert isinstance(algorithm, PluginMixin)
     names = ("train_lb", "train_ulb")
     batch = {key: value for name in names for key, value in algorithm.loader_dict[name].dataset[0, 0].items()}
@@ -150,7 +150,7 @@ def _plugin_seconds(algorithm: SSDGBase) -> float:
 
 
 def _detach(step: StepOutput) -> StepOutput:
-    """The same values as leaves, so that the backward pass ends at them."""
+    """The same values as leaf tensors, at which the backward pass ends."""
 
     def leaves(view: View) -> View:
         return View(view.features.detach().requires_grad_(), view.logits.detach().requires_grad_())
@@ -159,7 +159,7 @@ def _detach(step: StepOutput) -> StepOutput:
 
 
 def _usb_ema_seconds(algorithm: SSDGBase) -> float:
-    """Median seconds per step that USB's own EMA hook would take on this network, even with ``ema_m: 0``."""
+    """Median seconds per step that USB's own EMA hook, which runs even with ``ema_m: 0``, takes on this network."""
     owner: Any = algorithm
     owner.ema, owner.ema_model = EMA(algorithm.model, 0.0), deepcopy(algorithm.model)
     owner.ema.register()
@@ -169,8 +169,8 @@ def _usb_ema_seconds(algorithm: SSDGBase) -> float:
     return statistics.median(stopwatch.seconds)
 
 
-def _beside_usb(settings: Settings, times: StepTimes) -> list[str]:
-    """The same method in USB's step, where it has both."""
+def _usb_step_lines(settings: Settings) -> list[str]:
+    """The time of the same method in USB's step, if it supports that step and was measured in the other one."""
     if settings.step == "usb" or "usb" not in steps_of(settings.base):
         return []
     usb = measure(with_values(settings, step="usb"))
@@ -179,7 +179,7 @@ def _beside_usb(settings: Settings, times: StepTimes) -> list[str]:
 
 
 def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[str, float]:
-    """The report, and steps per second. Without a config: FixMatch, ResNet-18, 64x64, 48 + 48 + 48 images, CPU."""
+    """Return the report and the steps per second. Default: FixMatch, ResNet-18, 64x64, 48 + 48 + 48 images, CPU."""
     fixed = {"num_train_iter": steps + 1, "progress": False}
     settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides, **fixed})
     settings = with_values(settings, target_domain=targets_of(settings)[0])
@@ -203,7 +203,7 @@ def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[st
             f"plug-ins                {100 * times.plugins / times.whole:9.2f} %   (included above; goal: at most 3 %)",
             f"USB's EMA would add     {100 * times.usb_ema / times.whole:9.2f} %",
             f"image passes            {total:9d}     (with gradient: {times.with_gradient})",
-            *_beside_usb(settings, times),
+            *_usb_step_lines(settings),
             *waits_lines(times.waits, times.device),
         ]
     )

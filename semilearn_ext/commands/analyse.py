@@ -35,7 +35,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
         type=number_between(0, 10**7),
         default=256,
         metavar="N",
-        help="number of source images; 0: all (default: 256)",
+        help="number of source images, or 0 for all (default: 256)",
     )
     landscape.add_argument(
         "--points", type=_odd, default=21, metavar="N", help="grid points along each direction (default: 21)"
@@ -45,7 +45,7 @@ def add(analyse: argparse.ArgumentParser) -> None:
         type=real_between(0, 1e6),
         default=0,
         metavar="X",
-        help="length of the longest step along each direction; 0: chosen from the curvature (default: 0)",
+        help="length of the longest step along each direction, or 0 to choose it from the curvature (default: 0)",
     )
     landscape.add_argument(
         "--float32", action="store_true", help="compute the eigenvectors in float32, four times as fast on a CPU"
@@ -62,9 +62,11 @@ def add(analyse: argparse.ArgumentParser) -> None:
             help="path of a finished run; repeat the option once per method",
         )
         parser.add_argument(
-            "--data_dir", type=Path, metavar="DIR", help="folder of the data (default: where the run found them)"
+            "--data_dir", type=Path, metavar="DIR", help="folder of the data (default: the data_dir of the run)"
         )
-        parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="(default: auto)")
+        parser.add_argument(
+            "--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="device (default: auto)"
+        )
         _add_out(parser)
 
 
@@ -95,7 +97,7 @@ def _add_curves(figures: Any) -> None:
 
 
 def _add_gains(figures: Any) -> None:
-    parser = figures.add_parser("gains", help="what a plug-in adds to each base algorithm, with intervals")
+    parser = figures.add_parser("gains", help="gain of a plug-in over each base algorithm, with confidence intervals")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="folders that contain runs or records")
     parser.add_argument("--plugin", default="upcsc", metavar="NAME", help="the plug-in (default: upcsc)")
     _add_out(parser)
@@ -103,10 +105,10 @@ def _add_gains(figures: Any) -> None:
 
 
 def _add_details(figures: Any) -> None:
-    """Figures from what runs recorded at their last evaluation: ``confusion`` and ``reliability``."""
+    """Figures from the records of the last evaluation: ``confusion`` and ``reliability``."""
     helps = {
-        "confusion": "which class is mistaken for which, at the last evaluation",
-        "reliability": "accuracy by confidence and the expected calibration error, at the last evaluation",
+        "confusion": "confusion matrix of the last evaluation",
+        "reliability": "accuracy by confidence and expected calibration error of the last evaluation",
     }
     for name, text in helps.items():
         parser = figures.add_parser(name, help=text)
@@ -130,7 +132,7 @@ def _add_details(figures: Any) -> None:
 def _add_observation(figures: Any) -> None:
     parser = figures.add_parser(
         "observation",
-        help="how many unlabelled images are unconfident, and how many candidate classes they have",
+        help="share of unconfident unlabelled images, and their number of candidate classes",
         usage="ssdg analyse observation (--c FILE [--key value ...] | RUNS ...) [--out DIR]",
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help="finished runs of one method")
@@ -153,7 +155,7 @@ def run_observation(arguments: argparse.Namespace) -> None:
     settings = vars(arguments)
     own = {name: settings.pop(name, None) for name in ("runs", "c", "out", "call", "command", "figure")}
     if bool(own["runs"]) == bool(own["c"]):
-        raise UserError("analyse observation: give either --c FILE, to train it, or finished runs")
+        raise UserError("analyse observation: pass either --c FILE to train, or finished runs")
     only_for_training = sorted(settings.keys() - {"device", "data_dir"})
     if own["runs"] and only_for_training:
         raise UserError(f"analyse observation: --{only_for_training[0]} needs --c FILE; finished runs are not trained")

@@ -1,4 +1,4 @@
-"""Types of command-line values that several commands share; argparse turns their errors into one line."""
+"""Types of command-line values that several commands share; argparse prints their errors as one line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from semilearn_ext.errors import shown
 from semilearn_ext.settings import extensions
 
 MOST, LARGEST = 10_000, 2**32 - 1
-"""The largest count of anything, and the largest seed that all random number generators take."""
+"""The largest count of anything, and the largest seed that all random number generators accept."""
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """The option ``--trust`` of commands that read runs, which may be somebody else's."""
+    """Add the option ``--trust`` to a command that reads runs, which may come from somebody else."""
 
     class Trust(argparse.Action):
         def __call__(self, *_: Any) -> None:
@@ -27,12 +27,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         action=Trust,
         nargs=0,
         default=argparse.SUPPRESS,
-        help="run the Python code that config files and runs name or hold copies of",
+        help="run the Python extensions that config files and runs refer to or contain",
     )
 
 
 def words(text: str) -> list[str]:
-    """``"a,b"``."""
+    """Parse a list of names such as ``"a,b"``."""
     items = text.replace(",", " ").split()
     if not items:
         raise argparse.ArgumentTypeError("expected names separated by commas")
@@ -40,7 +40,7 @@ def words(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """``"1-5"``, ``"1,3"`` or ``"1-3,7"``."""
+    """Parse a list of numbers such as ``"1-5"``, ``"1,3"`` or ``"1-3,7"``."""
     values: list[int] = []
     for word in words(text):
         first, dash, last = word.partition("-")
@@ -49,7 +49,7 @@ def numbers(text: str) -> list[int]:
         if max(len(first), len(last)) > len(str(LARGEST)) or int(last or first) > LARGEST:
             raise argparse.ArgumentTypeError(f"expected numbers of at most {LARGEST}, got {shown(word)}")
         if int(last or first) - int(first) + len(values) >= MOST:
-            raise argparse.ArgumentTypeError(f"{shown(text)} are more than {MOST} numbers")
+            raise argparse.ArgumentTypeError(f"{shown(text)} contains more than {MOST} numbers")
         values += range(int(first), int(last or first) + 1)
     if not values:
         raise argparse.ArgumentTypeError(f"{text!r} is an empty range")
@@ -61,7 +61,7 @@ def positive(text: str) -> int:
 
 
 def number_between(smallest: int, largest: int) -> Callable[[str], int]:
-    """The type of a whole number in this range."""
+    """The argument type of an integer in this range."""
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not smallest <= int(text) <= largest:
@@ -72,7 +72,7 @@ def number_between(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def real_between(smallest: float, largest: float) -> Callable[[str], float]:
-    """The type of a real number in this range."""
+    """The argument type of a real number in this range."""
 
     def number(text: str) -> float:
         try:

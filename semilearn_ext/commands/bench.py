@@ -21,10 +21,10 @@ def add(bench: argparse.ArgumentParser) -> None:
             "--steps", type=positive, default=8, metavar="N", help="number of steps after a warm-up step (default: 8)"
         )
         part.add_argument(
-            "--floor", type=positive, metavar="N", help="fail with fewer training steps per second, after the report"
+            "--floor", type=positive, metavar="N", help="fail if training is slower than N steps per second"
         )
         part.add_argument(
-            "--set", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="settings on top of the config"
+            "--set", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="settings that override the config"
         )
         add_trust(part)
     step.set_defaults(call=run_step)
@@ -39,7 +39,7 @@ def add(bench: argparse.ArgumentParser) -> None:
         "--device",
         choices=("auto", "cuda", "mps", "cpu"),
         default="auto",
-        help="where the device kernels run (default: auto, the one that training would take)",
+        help="device for the device kernels (default: auto, the device that training would use)",
     )
     data.set_defaults(call=run_data)
 

@@ -1,4 +1,4 @@
-"""Write down, for every claim of the paper, its numbers, what was run here and what remains to be run."""
+"""Report, for every claim of the paper, its numbers, what was run here and what remains to be run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
 
-HELP = "write down what was run for every claim of the paper"
+HELP = "report what was run for every claim of the paper"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -18,11 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("results/reproduction.md"),
         metavar="FILE",
-        help="(default: results/reproduction.md)",
+        help="file to write (default: results/reproduction.md)",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail if the file is not what the runs give"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file does not match the runs")
     parser.set_defaults(call=run)
 
 
@@ -40,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = claims.render(results, hours, command_line())
     if arguments.check:
         check_files({arguments.out: text})
-        print(f"{arguments.out} is what the runs give")
+        print(f"{arguments.out} matches the runs")
         return
     try:
         files.write_text(arguments.out, text)

@@ -15,9 +15,9 @@ HELP = "download, check, show and split datasets"
 
 def add(data: argparse.ArgumentParser) -> None:
     actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
-    prepare = actions.add_parser("prepare", help="download PACS or OfficeHome, or say what to download by hand")
+    prepare = actions.add_parser("prepare", help="download a dataset, or show how to download it by hand")
     check = actions.add_parser("check", help="compare image counts with the published ones and decode every image")
-    show = actions.add_parser("show", help="draw a contact sheet: domains by views")
+    show = actions.add_parser("show", help="draw a contact sheet of all domains and views")
     split = actions.add_parser("split", help="write label splits for every target and seed")
     for action, call in ((prepare, run_prepare), (check, run_check), (show, run_show), (split, run_split)):
         action.add_argument("name", help="name of the dataset (see: ssdg list)")
@@ -25,7 +25,7 @@ def add(data: argparse.ArgumentParser) -> None:
             "--root", type=Path, default=Path("data"), metavar="DIR", help="folder that contains it (default: data)"
         )
         action.add_argument(
-            "--extend", type=words, default=[], metavar="A,B", help="Python files with datasets of your own"
+            "--extend", type=words, default=[], metavar="A,B", help="Python files with your own datasets"
         )
         action.set_defaults(call=partial(run, call))
     show.add_argument("--out", type=Path, required=True, metavar="FILE.png", help="image file to write")
@@ -65,13 +65,13 @@ def add(data: argparse.ArgumentParser) -> None:
         "--few_labels",
         choices=("auto", "error", "take_all"),
         default="auto",
-        help="a class with fewer training images than --labels is an error, or take_all labels all of them "
-        "(default: take_all for mini_domainnet, error elsewhere)",
+        help="for a class with fewer training images than --labels: error, or take_all to label all of them "
+        "(default: take_all for mini_domainnet, error otherwise)",
     )
 
 
 def run(call: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
-    """Read the files that bring datasets, then do what was asked for."""
+    """Load the extensions, then run the requested action."""
     from semilearn_ext.settings.extensions import load_extension
 
     for file in arguments.extend:
@@ -100,7 +100,7 @@ def run_show(arguments: argparse.Namespace) -> None:
 
     spec = DATASETS.get(arguments.name, "dataset")
     if arguments.out.suffix.lower() != ".png":
-        raise UserError(f"--out: {arguments.out}: expected the name of a PNG file: NAME.png")
+        raise UserError(f"--out: {arguments.out}: expected a PNG file, such as NAME.png")
     size = spec.image_size or arguments.size or (224 if arguments.style else 96)
     values = {"dataset": spec.name, "data_dir": arguments.root, "img_size": size, "flip": spec.flip}
     if arguments.cache_dir:
@@ -123,4 +123,4 @@ def run_split(arguments: argparse.Namespace) -> None:
     paths = write_splits(
         arguments.name, arguments.root, arguments.labels, arguments.seeds, arguments.out, arguments.few_labels
     )
-    print(f"Wrote {len(paths)} label splits to {arguments.out}; the first one is {paths[0].name}")
+    print(f"Wrote {len(paths)} label splits to {arguments.out}, for example {paths[0].name}")

@@ -1,4 +1,4 @@
-"""Check this machine: GPU, memory, precision, one step of every method compared with the CPU's, and throughput."""
+"""Check this machine: GPU, memory, precision, one step of every method compared with the CPU, and throughput."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=("auto", "cuda", "mps", "cpu"),
         default="auto",
-        help="the device to check (default: auto, the one that training would take)",
+        help="device to check (default: auto, the device that training would use)",
     )
     parser.add_argument(
         "--methods",
         type=words,
         metavar="A,B",
-        help="methods that take a step (default: all of them; none: no step)",
+        help="methods to check with one step each, or none (default: all methods)",
     )
     parser.add_argument(
         "--set",
@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=pair,
         default=[],
         metavar="KEY=VALUE",
-        help="settings of these steps, such as adain_dir=DIR for stylematch",
+        help="settings for these steps, such as adain_dir=DIR for stylematch",
     )
     parser.set_defaults(call=run)
 
@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> None:
         statuses.append(finding.status)
     problems = statuses.count(PROBLEM)
     if problems:
-        raise UserError(f"{problems} of {len(statuses)} checks found a problem; the lines above say how to mend each")
+        raise UserError(f"{problems} of {len(statuses)} checks found a problem; see the remedies above")
     print(f"all {len(statuses)} checks passed" + (f", {statuses.count(NOTE)} with a note" if NOTE in statuses else ""))

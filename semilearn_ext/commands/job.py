@@ -1,4 +1,4 @@
-"""Train one run that a sweep has planned. Sweeps start this command in a process of its own; it also works by hand."""
+"""Train one run that a sweep has planned. Sweeps start this command in a separate process; it also works by hand."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HELP = "train one planned run of a sweep (started by sweep)"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="folder of the run, with a job.json in it")
+    parser.add_argument("folder", type=Path, help="folder of the run, which contains a job.json")
     parser.add_argument(
-        "--attempt", type=int, metavar="N", help="train only if there were exactly N - 1 attempts so far"
+        "--attempt", type=int, metavar="N", help="train only if there have been exactly N - 1 attempts so far"
     )
     parser.add_argument(
-        "--extend", action="append", default=[], metavar="FILE", help="a Python file that the plan names, to be run"
+        "--extend", action="append", default=[], metavar="FILE", help="a Python extension of the plan that may be run"
     )
     add_trust(parser)
     parser.set_defaults(call=run)
@@ -44,12 +44,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def train(folder: Path, attempt: int) -> int:
-    """The same as a function, for a forked process. Returns the exit code."""
+    """Run the command in a forked process. Returns the exit code."""
     return exit_code_of(lambda: run(argparse.Namespace(folder=folder, attempt=attempt, extend=[])))
 
 
 def _interrupt(*_: Any) -> None:
-    """Treat the first SIGTERM as Ctrl-C, before and after training, which handles signals itself."""
+    """Treat the first SIGTERM like Ctrl-C. Training itself has its own signal handlers."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 

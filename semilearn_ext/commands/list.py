@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="write the tables in these Markdown files anew, instead of listing",
+        help="update the tables in these Markdown files instead",
     )
     parser.set_defaults(call=run)
 

@@ -17,7 +17,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of the finished run")
     parser.add_argument("--out", type=Path, metavar="FILE.csv", help="write a CSV file instead of printing a table")
-    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="(default: auto)")
+    parser.add_argument(
+        "--device", default="auto", choices=("auto", "cuda", "mps", "cpu"), help="device (default: auto)"
+    )
     add_trust(parser)
     parser.set_defaults(call=run)
 

@@ -1,8 +1,8 @@
-"""Collect finished runs in small files that tables, statistics, curves and the web page can be rebuilt from.
+"""Collect finished runs in small files, from which tables, statistics, curves and the web page can be rebuilt.
 
-ssdg records runs --out results/records                     add all finished runs; those that are there are kept
-ssdg records /elsewhere/records --out results/records       add the record of another machine
-ssdg tables results/records --out results                   rebuild everything from the record
+ssdg records runs --out results/records                     add all finished runs to the existing records
+ssdg records /elsewhere/records --out results/records       add the records of another machine
+ssdg tables results/records --out results                   rebuild everything from the records
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("results/records"),
         metavar="DIR",
-        help="the record, which is created or added to (default: results/records)",
+        help="folder of the records, which is created or extended (default: results/records)",
     )
     parser.set_defaults(call=run)
 
@@ -41,5 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
     if collected.added + collected.known == 0:
         where = ", ".join(map(str, arguments.runs))
         raise UserError(f"{where}: no finished run ({collected.unfinished} unfinished)")
-    unfinished = f"; left out {collected.unfinished} unfinished" if collected.unfinished else ""
-    print(f"Added {collected.added} runs to {arguments.out}; it had {collected.known} of them already{unfinished}")
+    unfinished = f"; unfinished runs skipped: {collected.unfinished}" if collected.unfinished else ""
+    print(f"Added {collected.added} runs to {arguments.out}; {collected.known} were already included{unfinished}")

@@ -1,10 +1,10 @@
-"""Run every row of the paper's tables for one benchmark, and make the tables.
+"""Run every row of the paper's tables for one benchmark, and write the tables.
 
-  ssdg reproduce pacs --dry_run                              the plan: rows, runs, images and GPU hours
-  ssdg reproduce pacs --data_dir data --gpus 0,1             run what is unfinished, then make records and tables
+  ssdg reproduce pacs --dry_run                              show the plan: rows, runs, images and GPU hours
+  ssdg reproduce pacs --data_dir data --gpus 0,1             train unfinished runs, then write records and tables
   ssdg reproduce pacs --data_dir data --launcher slurm --time 4:00:00 --gpus_per_node 1
 
-It is a sweep: re-run the same command to continue, and failed runs wait for 'ssdg sweep retry'.
+This is a sweep: re-run the same command to continue, and run failed runs again with 'ssdg sweep retry'.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from semilearn_ext.settings.command_line import add_settings
 
 HELP = "run all rows of the paper for one benchmark"
 _ASSUMED = (
-    "assumed for one GPU and not measured; finish some runs on the GPU and repeat the command to use their rate, or "
-    "give --images_per_second"
+    "assumed for one GPU, not measured; finish some runs on the GPU and repeat the command to use their rate, or set "
+    "--images_per_second"
 )
 _OWN = {"benchmark", "out", "images_per_second", "seeds", "labels", "methods", "trust"}
 
@@ -35,20 +35,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "benchmark", metavar="BENCHMARK", help="pacs, office_home, digits_dg, mini_domainnet, digits_mini"
     )
-    which.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], metavar="1-5", help="(default: 1-5)")
+    which.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], metavar="1-5", help="seeds (default: 1-5)")
     which.add_argument(
         "--labels", type=numbers, default=[], metavar="10,5", help="labels per class (default: the paper's)"
     )
     which.add_argument(
-        "--methods", type=words, default=[], metavar="A,B", help="some rows, as in fixmatch,fixmatch_upcsc"
+        "--methods", type=words, default=[], metavar="A,B", help="only these rows, for example fixmatch,fixmatch_upcsc"
     )
     which.add_argument(
         "--images_per_second",
         type=positive,
         metavar="N",
-        help="rate for the GPU hours (default: that of finished runs on a GPU, else an assumed one)",
+        help="training speed, for the estimate of GPU hours (default: that of finished GPU runs, or an assumed value)",
     )
-    which.add_argument("--out", type=Path, metavar="DIR", help="records and tables (default: results/BENCHMARK)")
+    which.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for records and tables (default: results/BENCHMARK)"
+    )
     sweep.add_launcher(parser)
     add_trust(parser)
     add_settings(parser)
@@ -82,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def make_tables(plan: sweep.Plan, out: Path) -> None:
-    """Add the finished runs to the record in ``out`` and make all tables from it."""
+    """Add the finished runs to the records in ``out`` and write all tables from them."""
     from semilearn_ext.report.build import TABLES, build
     from semilearn_ext.report.collect import collect
 
@@ -98,7 +100,7 @@ def make_tables(plan: sweep.Plan, out: Path) -> None:
 
 
 def _counts(dataset: str, settings: Settings) -> dict[str, int]:
-    """The published number of images per domain; for data that come with the package, the number of them."""
+    """The published number of images per domain or, for data that come with the package, the actual number."""
     from semilearn_ext.report import paper_runs
 
     if published := paper_runs.published_counts(dataset):

@@ -4,11 +4,10 @@
   ssdg select --c FILE --grid lr=0.001,0.003 plugin_weight=0.3,1 --dev_seeds 11,12 --gpus 0,1
 
 Every combination is trained on every target and development seed. They are ranked by the accuracy after the last
-iteration on held-out images of the source domains; the target domain is not looked at. Use seeds that you do not
-report.
+iteration on held-out images of the source domains; the target domain is not used. Choose seeds that you do not report.
 
-Writes to --out: trials.csv with one line per run, ranking.csv, and the config of the winner. Re-run the same command to
-continue an interrupted selection.
+Writes trials.csv with one line per run, ranking.csv, and selected.yaml, the winner's config, to --out. Re-run the same
+command to continue an interrupted selection.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _RESERVED = {"seed", "target_domain", "algorithm", "variant", "save_dir", "label
 def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "ssdg select --c FILE --grid KEY=A,B,... --dev_seeds 11-13 [--key value ...]"
-    chosen = parser.add_argument_group("what is chosen")
+    chosen = parser.add_argument_group("what to choose")
     chosen.add_argument("--c", type=find_config, required=True, metavar="FILE", help="config file")
     chosen.add_argument(
         "--grid",
@@ -59,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=numbers,
         required=True,
         metavar="11-13",
-        help="seeds to choose with, which you do not report",
+        help="development seeds, which must not be among the seeds that you report",
     )
     chosen.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for the ranking (default: save_dir/<name of the config>)"
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
     sweep_command.launch(arguments, plan)
     jobs = [Job.read(job.folder) for job in plan.jobs]
     if any(job.status.state is not State.DONE for job in jobs):
-        print("The ranking follows when all runs are finished; re-run the same command then")
+        print("Re-run the same command for the ranking once all runs are finished")
         return
     trials = read_trials(plan.settings, [name for name, _ in arguments.grid])
     targets = sorted(set(trials["target"]))
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    """Every combination of the values, each with a ``variant`` that names it: ``temperature_0.2``."""
+    """Every combination of the values, each with its own ``variant``, such as ``temperature_0.2``."""
     names = [name for name, _ in grid]
     for name in names:
         if names.count(name) > 1:
@@ -108,7 +107,7 @@ def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def winner_config(config: Path, points: Sequence[Mapping[str, str]], point: str) -> dict[str, Any]:
-    """The config file with the winner's values on top."""
+    """The config file, overridden with the winner's values."""
     chosen = next(values for values in points if values["variant"] == point)
     packaged = config.resolve().is_relative_to(config_dir().resolve())
     base = config.resolve().relative_to(config_dir().resolve()) if packaged else config.resolve()

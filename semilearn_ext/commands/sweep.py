@@ -8,7 +8,8 @@
   ssdg sweep retry DIR, or ssdg sweep retry --c FILE ...                                    run failed runs again
 
 Re-run the same command to continue an interrupted sweep: finished runs are skipped, stopped and killed ones resume from
-their checkpoint, and failed ones wait for 'retry'. Several sweeps may work on one folder; no run is trained twice.
+their checkpoint, and failed ones are only run again with 'retry'. Several sweeps may share one folder; no run is
+trained twice.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _AXES = {"algorithms": "algorithm", "targets": "target_domain", "seeds": "seed",
 _LOCAL_OPTIONS = {"jobs", "gpus", "jobs_per_gpu"}
 _SLURM_OPTIONS = {"partition", "time", "gpus_per_node", "cpus_per_task", "array_parallelism", "sbatch"}
 LAUNCHER_OPTIONS = {"command", "call", "launcher", "dry_run", *_LOCAL_OPTIONS, *_SLURM_OPTIONS}
-"""Names in the parsed arguments that are no settings, for every command that launches runs."""
+"""Parsed arguments that are not settings, for every command that launches runs."""
 _NOT_SETTINGS = {"action", "folder", "c", "trust", *_AXES, *LAUNCHER_OPTIONS}
 
 
@@ -73,7 +74,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """The options that say where planned runs are trained."""
+    """Add the options for where the planned runs are trained."""
     local = parser.add_argument_group("where they run")
     local.add_argument(
         "--launcher", choices=("local", "slurm"), default="local", help="this machine or a cluster (default: local)"
@@ -101,7 +102,7 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
         "--cpus_per_task",
         type=positive,
         metavar="N",
-        help="CPU cores per run (default: what it can use)",
+        help="CPU cores per run (default: as many as it can use)",
     )
     slurm.add_argument("--array_parallelism", type=positive, metavar="N", help="number of parallel runs (default: 256)")
     slurm.add_argument("--sbatch", nargs="+", type=pair, default=[], metavar="KEY=VALUE", help="further sbatch options")
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def launch(arguments: argparse.Namespace, plan: Plan, retry: bool = False) -> None:
-    """Train what is unfinished, here or on SLURM; with ``--dry_run``, list it."""
+    """Train unfinished runs, on this machine or on SLURM; with ``--dry_run``, only list them."""
     states = {State.FAILED} if retry else {State.PENDING, State.QUEUED, State.STOPPED, State.RUNNING}
     chosen = [job for job in plan.jobs if job.status.state in states]
     dry_run = is_dry_run(arguments)
@@ -138,7 +139,7 @@ def is_dry_run(arguments: argparse.Namespace) -> bool:
 class Plan(NamedTuple):
     jobs: Sequence[Job]
     settings: Mapping[Path, Settings]
-    """By run folder; empty if the runs were planned earlier."""
+    """The settings of every run folder; empty if the runs were planned earlier."""
     save_dir: Path
 
     def write(self, chosen: Sequence[Job]) -> None:
@@ -183,8 +184,8 @@ def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Jo
         raise UserError(f"{COMMAND_LINE}: --launcher slurm needs a time limit per job, as in --time 4:00:00")
     if (arguments.gpus_per_node or 1) > 1:
         raise UserError(
-            f"{COMMAND_LINE}: --gpus_per_node {arguments.gpus_per_node}: a run trains on one GPU, and the others would "
-            f"be idle; use --gpus_per_node 1: runs that are queued together share a node"
+            f"{COMMAND_LINE}: --gpus_per_node {arguments.gpus_per_node}: a run uses one GPU, so the others would be "
+            f"idle; use --gpus_per_node 1, with which several runs can share a node"
         )
     queue = slurm.queued_ids()
     new = [
@@ -216,7 +217,7 @@ def _refuse(arguments: argparse.Namespace, options: set[str], reason: str) -> No
 
 
 def report(planned: Sequence[Job], save_dir: Path) -> None:
-    """Print which runs are unfinished and why, the counts, and what to do next. Unfinished runs are an error."""
+    """Print unfinished runs with the reason, the counts, and what to do next. Unfinished runs are an error."""
     unfinished = [job for job in planned if job.status.state is not State.DONE]
     for job in unfinished:
         print(describe_problem(job))
@@ -227,7 +228,7 @@ def report(planned: Sequence[Job], save_dir: Path) -> None:
     print(sweep.count(planned))
     print(f"The runs are in {save_dir}")
     if done:
-        print(f"Make tables with: ssdg tables {save_dir}")
+        print(f"Write tables with: ssdg tables {save_dir}")
     failed = sum(job.status.state is State.FAILED for job in unfinished)
     if failed:
         raise UserError(
@@ -248,7 +249,7 @@ def describe_problem(job: Job) -> str:
 
 
 def status(folder: Path) -> str:
-    """One line per running run, the details of failed and stopped ones, and the counts."""
+    """One line per active run, the details of failed and stopped ones, and the counts."""
     runs = sweep.find(folder)
     lines = []
     for job in runs:

@@ -1,4 +1,4 @@
-"""Make the paper's tables, statistics and a web page from finished runs or from a record of them."""
+"""Write the paper's tables, statistics and a web page from finished runs or their records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from semilearn_ext.errors import UserError, did_you_mean, printable
 if TYPE_CHECKING:
     from semilearn_ext.report.build import Report
 
-HELP = "make tables, statistics and a web page from finished runs"
+HELP = "write tables, statistics and a web page from finished runs"
 FORMATS = ("md", "csv", "latex", "html")
 MAX_REMARKS = 30
-"""How many remarks are printed; the files contain all of them."""
+"""Maximum number of remarks that are printed; the files contain all of them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,14 +36,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=words,
         default=[],
         metavar="A,B",
-        help="only these tables, for example label_10,ablation,summary (default: all tables that have runs)",
+        help="only these tables, for example label_10,ablation,summary (default: every table that has runs)",
     )
     parser.add_argument("--compare", type=words, default=[], metavar="A,B", help="methods to show side by side")
     parser.add_argument(
         "--released",
         type=Path,
         metavar="FILE",
-        help="CSV with numbers of the authors' released code, to show beside ours, such as results/released_code.csv",
+        help="CSV file with results of the authors' code, to compare with, such as results/released_code.csv",
     )
     parser.add_argument(
         "--metric",
@@ -55,8 +55,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--protocol",
         choices=("last", "source_val", "oracle", "ema", "swa"),
         default="last",
-        help="which evaluation counts for target/top1: the last one, the best one on held-out source images, the best "
-        "one on the target domain, which is an upper bound, or the last one of averaged weights (default: last)",
+        help="which evaluation to use for target/top1: the last one, the best one on held-out source images, the best "
+        "one on the target domain (an upper bound), or the last one of averaged weights (default: last)",
     )
     parser.add_argument(
         "--format",
@@ -76,7 +76,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail if a file is not what the runs give, apart from rounding in the last digits",
+        help="write nothing; fail if a file does not match the runs, apart from rounding in the last digits",
     )
     parser.set_defaults(call=run)
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
     names = _checked(arguments.tables, TABLES, "--tables") or TABLES
     formats = _formats(arguments.format, arguments.out)
     if len(arguments.compare) == 1:
-        raise UserError(f"--compare: only {arguments.compare[0]} was given; give two methods or more, as in A,B")
+        raise UserError(f"--compare: expected at least two methods, as in A,B, got only {arguments.compare[0]}")
     report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
     if arguments.released:
         from semilearn_ext.report.released import released_table
@@ -107,11 +107,11 @@ def run(arguments: argparse.Namespace) -> None:
         from semilearn_ext.report.check import check_files
 
         check_files(texts)
-        print(f"{len(texts)} files in {arguments.out} are what the runs give")
+        print(f"{len(texts)} files in {arguments.out} match the runs")
         return
     link = next((path.parent for path in texts if path.parent != arguments.out and path.parent.is_symlink()), None)
     if link is not None and not _is_markdown(arguments.out):
-        raise UserError(f"--out: {link}: is a link, and is not written through; remove it")
+        raise UserError(f"--out: {link}: is a symbolic link, which is not followed when writing; remove it")
     try:
         for path, text in texts.items():
             files.write_text(path, text)
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(line), file=sys.stderr)
     stale = left_by_others(texts, arguments.out)
     if stale:
-        print(f"written by an earlier command and not changed now: {', '.join(map(str, stale))}", file=sys.stderr)
+        print(f"left over from an earlier command, not updated: {', '.join(map(str, stale))}", file=sys.stderr)
     print(f"Wrote {', '.join(map(str, _to_open(texts, arguments.out)))}")
 
 
@@ -168,7 +168,7 @@ def render(report: Report, out: Path, formats: Sequence[str], command: str) -> d
 
 
 def left_by_others(texts: Container[Path], out: Path) -> list[Path]:
-    """Tables of earlier commands in ``out``: a reader would take them for those of this one."""
+    """Tables in ``out`` that were left by earlier commands and could be mistaken for those of this one."""
     if _is_markdown(out):
         return []
     marked = [path for path in sorted((*out.glob("csv/*.csv"), *out.glob("latex/*.tex"))) if _is_generated(path)]
@@ -176,7 +176,7 @@ def left_by_others(texts: Container[Path], out: Path) -> list[Path]:
 
 
 def _is_generated(path: Path) -> bool:
-    """Whether a command has written the file, which its first line says."""
+    """Whether the file was written by a command, according to its first line."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -199,13 +199,13 @@ def _formats(given: Sequence[str], out: Path) -> Sequence[str]:
         return formats or FORMATS
     if formats not in ([], ["md"]):
         raise UserError(
-            f"--format: {','.join(formats)} cannot be written to the single file {out}; give --out a folder"
+            f"--format: {','.join(formats)} cannot be written to the single file {out}; pass a folder as --out"
         )
     return ["md"]
 
 
 def _checked(given: Sequence[str], known: Sequence[str], option: str) -> Sequence[str]:
-    """``given``, each of which must be in ``known``."""
+    """Return ``given`` after checking that every word is in ``known``."""
     for word in given:
         if word not in known:
             hint = did_you_mean(word, known) or f" (known: {', '.join(known)})"

@@ -1,12 +1,12 @@
 """Train one semi-supervised method on a leave-one-domain-out benchmark, in USB's own training loop.
 
   ssdg train --c fixmatch_upcsc_digits_mini.yaml                one run per target domain, followed by a results table
-  ssdg train --c FILE --with_base                               the base without plug-ins too, and a comparison
+  ssdg train --c FILE --with_base                               also train the base without plug-ins, and compare
   ssdg train --c FILE --target_domain pen --seed 3              a single run
   ssdg train --c FILE --dry_run                                 show the plan without training
   torchrun --nproc_per_node 2 -m semilearn_ext train --c FILE   several processes
 
-A setting is taken from the command line, else from the YAML file, else from the default shown here.
+The command line takes precedence over the YAML file, which takes precedence over the defaults shown here.
 Re-run the same command to resume an interrupted run; finished runs are skipped.
 """
 
@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         const="true",
         default="false",
         metavar="BOOL",
-        help="train the base algorithm without plug-ins too, and compare the two [false]",
+        help="also train the base algorithm without plug-ins, and compare the two [false]",
     )
     add_trust(parser)
     add_settings(parser)
@@ -48,10 +48,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Settings -> plan or runs -> table."""
+    """Load the settings, print the plan or train, and print the results table."""
     settings = settings_of(arguments)
     base = base_settings(arguments) if convert(arguments.with_base, bool, "--with_base") else None
-    # Modules that need torch and USB are imported where they are used, so that --help and input errors are immediate.
+    # Modules that need torch and USB are imported where they are used, so that --help and input errors are fast.
     if settings.dry_run:
         from semilearn_ext.plan import describe_plan
 
@@ -62,12 +62,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The config file with the command line's settings on top."""
+    """The settings of the config file, overridden by those of the command line."""
     return load_settings(arguments.c, _overrides(arguments))
 
 
 def base_settings(arguments: argparse.Namespace) -> Settings:
-    """The same without plug-ins."""
+    """The same settings without plug-ins."""
     settings = settings_of(arguments)
     if not settings.plugins:
         raise UserError(f"--with_base: {settings.algorithm} has no plug-ins, so there is nothing to compare it with")
@@ -80,7 +80,7 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def train_target(settings: Settings, target: str) -> dict[str, Any]:
-    """Train with ``target`` left out, or read the result if that run is finished."""
+    """Train with ``target`` as the target domain, or read the result if that run is finished."""
     from semilearn_ext import training
 
     group = training.join_processes(settings)

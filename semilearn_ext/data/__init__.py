@@ -1,4 +1,4 @@
-"""Datasets, label splits, image caches, views and batches. The list of the datasets' specs is here, without torch."""
+"""Datasets, label splits, image caches, views and batches. ``SPECS`` lists the datasets and does not import torch."""
 
 from semilearn_ext.data.benchmarks.digits_dg import DIGITS_DG
 from semilearn_ext.data.benchmarks.digits_mini import DIGITS_MINI

@@ -1,11 +1,12 @@
-"""Images decoded and resized once into one file of pixels, and used by every later run.
+"""A cache of decoded and resized images, built once and used by every later run.
 
-The file holds one row (3, size, size) per image, the squashed image, and for an image that is not square a second row
-right behind it, the centre crop that is used at test: one decode serves both, and square images cost nothing more.
+The cache is one file of pixels. Every image has one row (3, size, size), the squashed image. An image that is not
+square has a second row right after it: the centre crop that is used at test time. Both come from a single decode, and
+square images need no extra space.
 
-The file is named by the content of the images and the size, so that a moved or copied tree finds it again and a changed
-one does not; what it holds is verified (see :mod:`semilearn_ext.data.pixel_file`). Files are written under a temporary
-name and renamed, so two runs that build the same cache at once both end up with a complete one.
+The file is named after a digest of the images and the size, so a moved or copied folder finds its cache again and a
+changed one does not. The content is verified (see :mod:`semilearn_ext.data.pixel_file`). Files are written under a
+temporary name and renamed, so two runs that build the same cache at the same time both end up with a complete one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CachedImages:
 
 
 class DecodedImages:
-    """Images by position, decoded every time they are needed: ``cache: none``."""
+    """Images by position, decoded whenever they are accessed: ``cache: none``."""
 
     def __init__(self, paths: Sequence[Path], size: int, resize: Callable[[Image.Image, int], Image.Image]) -> None:
         self.paths, self.size, self.resize = list(paths), size, resize
@@ -69,7 +70,7 @@ class DecodedImages:
 
 
 class ImageCache(NamedTuple):
-    """The two views of the same images, and the bad images by name with the reason."""
+    """The squashed and the centre-cropped version of the same images, and the reason for every corrupt one."""
 
     squashed: CachedImages
     center: CachedImages
@@ -79,7 +80,7 @@ class ImageCache(NamedTuple):
 
 
 def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
-    """Decode every image; the corrupt ones with the reason."""
+    """Decode every image and return the corrupt ones, each with the reason."""
 
     def reason(path: Path) -> str | None:
         try:
@@ -93,7 +94,7 @@ def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
 
 
 def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool:
-    """Whether :func:`open_cache` would have nothing to build."""
+    """Whether :func:`open_cache` would find a complete cache."""
     digest = known_digest(root, names, folder)
     return digest is not None and isinstance(
         read_description(_pixels_file(folder, digest, size), digest, size, len(names)), Description
@@ -106,8 +107,8 @@ def open_cache(root: Path, names: Sequence[str], size: int, folder: Path, progre
         return _open(root, names, size, folder, progress)
     except OSError as error:
         raise UserError(
-            f"{folder}: cannot keep the cache of {len(names)} images there ({error.strerror}); "
-            f"choose another folder with --cache_dir, or do without a cache with --cache none"
+            f"{folder}: cannot store the cache of {len(names)} images there ({error.strerror}); "
+            f"choose another folder with --cache_dir, or disable the cache with --cache none"
         ) from None
 
 
@@ -120,10 +121,10 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     written = None
     if isinstance(about, str):
         if about:
-            print(f"{path}: not used as a cache, because {about}; building it again", file=sys.stderr, flush=True)
+            print(f"{path}: cache ignored because {about}; building it again", file=sys.stderr, flush=True)
         about = _build(root, ordered, Description(digest, size, len(names)), path, progress)
         if images_digest(root, ordered, folder) != digest:
-            raise UserError(f"{root}: the images have changed while they were read; run the same command again")
+            raise UserError(f"{root}: the images changed while they were being read; run the same command again")
         written = time_of_change(path)
     has_crop = np.zeros(len(names), dtype=np.int64)
     has_crop[about.not_square] = 1
@@ -148,7 +149,7 @@ def _rows_of(path: Path, size: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Rows:
-    """One row again from its image, for a pixel file that is damaged."""
+    """Decodes a row of a damaged pixel file again from its image."""
 
     root: Path
     names: list[str]
@@ -161,7 +162,7 @@ class Rows:
         try:
             return _rows_of(path, self.size)[row - int(self.first_rows[number])]
         except (BadImage, IndexError):
-            raise UserError(f"{path}: the image has changed since the run began; run the same command again") from None
+            raise UserError(f"{path}: the image has changed during the run; run the same command again") from None
 
 
 def _build(root: Path, names: Sequence[str], about: Description, path: Path, progress: bool) -> Description:

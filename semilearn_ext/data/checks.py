@@ -1,4 +1,4 @@
-"""``ssdg data check`` and ``ssdg data split``: whether a dataset is complete and sound, and label splits of it."""
+"""``ssdg data check`` and ``ssdg data split``: check that a dataset is complete and intact, and write label splits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def image_tree_spec(name: str) -> ImageTreeSpec:
 
 
 def check(name: str, root: Path, progress: bool = True) -> tuple[str, list[str]]:
-    """A report on the images of a dataset, and its problems, one line each."""
+    """Return a report on the images of a dataset and a list of its problems, one line each."""
     spec = image_tree_spec(name)
     tree = spec.tree(root)
     problems = wrong_counts(spec, tree)
@@ -39,7 +39,7 @@ def check(name: str, root: Path, progress: bool = True) -> tuple[str, list[str]]
     problems += [f"{path}: corrupt or truncated image ({reason})" for path, reason in bad.items()]
     problems += [f"identical images: {', '.join(names)}" for names in duplicates(tree)]
     held_out = (
-        "a tenth of every class, drawn by us" if tree.held_out is None else f"{len(tree.held_out)} images, published"
+        "a random tenth of every class" if tree.held_out is None else f"{len(tree.held_out)} images, as published"
     )
     lines = [
         f"{name}: {len(tree.items)} images in {tree.root}",
@@ -60,7 +60,7 @@ def count_table(spec: ImageTreeSpec, tree: Tree) -> pd.DataFrame:
 
 
 def wrong_counts(spec: ImageTreeSpec, tree: Tree) -> list[str]:
-    """Where the numbers are not the published ones: per domain, and per class where those are known."""
+    """Differences from the published numbers of images, per domain and, where they are known, per class."""
     by_domain = Counter(item.domain for item in tree.items)
     by_class = Counter((item.domain, item.label) for item in tree.items)
     compared = [(domain, by_domain[domain], published) for domain, published in spec.counts.items()]
@@ -70,7 +70,7 @@ def wrong_counts(spec: ImageTreeSpec, tree: Tree) -> list[str]:
         for label, published in enumerate(counts)
     ]
     return [
-        f"{place}: {count} images, but {published} are published"
+        f"{place}: {count} images, expected {published} (the published number)"
         for place, count, published in compared
         if count != published
     ]
@@ -90,7 +90,7 @@ def duplicates(tree: Tree) -> list[list[str]]:
 def write_splits(
     name: str, root: Path, labels: int, seeds: Sequence[int], out: Path, few_labels: str = "auto"
 ) -> list[Path]:
-    """``<target>_nlab<N>_seed<S>.json`` for every target and seed, in the form of the SSDG benchmark."""
+    """Write ``<target>_nlab<N>_seed<S>.json`` for every target and seed, in the format of the SSDG benchmark."""
     spec = image_tree_spec(name)
     tree = spec.tree(root)
     written = []

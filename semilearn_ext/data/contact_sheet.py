@@ -1,4 +1,4 @@
-"""A contact sheet of a dataset: domains by views, to see what a network will see."""
+"""A contact sheet of a dataset, one row per domain and one column per view, to check what the network will see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES_SHOWN = 5
 
 
 def draw(settings: Settings, out: Path) -> None:
-    """One row per domain: the plain, weak and strong view of one image of each of a few classes."""
+    """Draw one row per domain: the plain, weak and strong views of one image from each of a few classes."""
     loaded = load_images(settings)
     domains = domains_of(settings)
     spec = view_spec(settings)

@@ -1,4 +1,4 @@
-"""One image file to pixels, as the network sees it in training and at test."""
+"""Decode an image file and resize it to what the network sees in training and at test time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(path: Path) -> bytes:
 
 
 def decode(content: bytes) -> Image.Image:
-    """The bytes of an image file to an RGB image of its own size. Raises BadImage."""
+    """Decode the bytes of an image file to an RGB image at its original size. Raises :class:`BadImage`."""
     if not content:
         raise BadImage("the file is empty")
     try:
@@ -39,7 +39,7 @@ def decode(content: bytes) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any mode to RGB: palettes, CMYK, alpha (dropped), and 16-bit grey, which Pillow would clip, scaled to 8 bits."""
+    """Convert any mode to RGB. Alpha is dropped; 16-bit grey, which Pillow would clip, is scaled to 8 bits."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
         top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1.0)
@@ -48,14 +48,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def squash(image: Image.Image, size: int) -> Image.Image:
-    """The whole image as a ``size`` x ``size`` square, whatever its aspect ratio: what training starts from."""
+    """Resize the whole image to ``size`` x ``size``, ignoring its aspect ratio: the input of all training views."""
     return _resize(image, size, size)
 
 
 def center_crop(image: Image.Image, size: int) -> Image.Image:
-    """The shorter side resized to ``size``, and the central square of that: the SSDG benchmark's test view.
+    """Resize the shorter side to ``size`` and crop the central square: the SSDG benchmark's test view.
 
-    The longer side is rounded down and the corner of the crop is rounded to even, as in torchvision.
+    The longer side is rounded down and the corner of the crop is rounded half to even, as in torchvision.
     """
     width, height = image.size
     if width <= height:
@@ -71,5 +71,5 @@ def _resize(image: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:
-    """uint8 (3, H, W)."""
+    """Convert an RGB image to a uint8 array (3, H, W)."""
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))

@@ -1,8 +1,9 @@
 """Batches whose views are computed on the device.
 
-What is random is decided on the host, from the same generator and in the same order as by :class:`BatchMaker`, so every
-device makes the same decisions. A prepared batch is one block of memory: the plans of its views, numbers, labels, and
-the positions of its images in the device's memory or, where they do not fit there, their uint8 pixels.
+All random numbers are drawn on the host, from the same generator and in the same order as in :class:`BatchMaker`, so
+the result does not depend on the device. A prepared batch is one block of memory. It contains the plans of the views,
+image numbers, labels, and either the positions of the images in the device's memory or, where the images do not fit
+there, their uint8 pixels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SOURCES = ("images", "positions")
 
 
 class DeviceBatchMaker(BatchMaker):
-    """Prepares batches on the host and finishes them on ``device``."""
+    """Prepares batches on the host and computes their views on ``device``."""
 
     def __init__(self, *args: Any, device: torch.device, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,8 +83,8 @@ def batch_makers(
     Args:
         names: the parameters of the algorithm's ``train_step``.
         weak_pair: both unlabelled views are weak (MeanTeacher and its relatives).
-        rank, world_size: number of this process, and number of all processes.
-        device: where views are computed; None: by the CPU kernels.
+        rank, world_size: number of this process, and the total number of processes.
+        device: where views are computed; None for the CPU kernels.
     """
     settings = data.settings
     per_domain = settings.batch_size // len(data.sources)

@@ -1,4 +1,4 @@
-"""The images of a run in the memory of its device."""
+"""Keep the images of a run in the memory of its device."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class DeviceImages:
 
 
 def move_images(data: SSDGData, device: torch.device, free: int) -> SSDGData:
-    """``data`` with its images on ``device``, or as it is when they would take too much of the ``free`` bytes there.
+    """Move the images of ``data`` to ``device``, unless they would take too large a share of its ``free`` bytes.
 
-    Only images of the run are moved, and one that looks the same in training and at test is moved once.
+    Only images that the run uses are moved. An image that is the same in training and at test time is moved once.
     """
     train, test = _rows_of(data.store), _rows_of(data.test_store)
     if train is None or test is None or train[0] is not test[0]:
@@ -57,7 +57,7 @@ def move_images(data: SSDGData, device: torch.device, free: int) -> SSDGData:
 
 
 def _rows_of(store: ImageStore) -> tuple[PixelFile | Tensor, np.ndarray] | None:
-    """The pixels of a store and the row of every image; None for images that are decoded again every time."""
+    """The pixels of a store and the row of every image; None for images that are decoded on every access."""
     if isinstance(store, CachedImages):
         return store.pixels, store.rows
     if isinstance(store, Tensor):
@@ -66,7 +66,7 @@ def _rows_of(store: ImageStore) -> tuple[PixelFile | Tensor, np.ndarray] | None:
 
 
 def _copied(pixels: PixelFile | Tensor, rows: np.ndarray, device: torch.device) -> Tensor:
-    """Some rows on ``device``, copied in parts, so that little memory of the host is pinned at a time."""
+    """Copy rows to ``device`` in chunks, so that little host memory is pinned at a time."""
     shape = pixels.shape[1:]
     target = torch.empty(len(rows), *shape, dtype=torch.uint8, device=device)
     step = max(1, _CHUNK_BYTES // max(1, int(np.prod(shape))))
@@ -77,7 +77,7 @@ def _copied(pixels: PixelFile | Tensor, rows: np.ndarray, device: torch.device) 
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of the device's memory that are free."""
+    """Free memory of the device in bytes."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":

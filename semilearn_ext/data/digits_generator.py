@@ -1,7 +1,7 @@
 """A leave-one-domain-out digit benchmark that needs no download.
 
-Ten classes, four domains, 32x32 RGB, drawn in seconds from what is already installed: scikit-learn's 1,797
-handwritten digits (8x8 ink counts) and the fonts that come with matplotlib. The looks follow Digits-DG:
+Ten classes, four domains, 32x32 RGB images, drawn in seconds from what is already installed: scikit-learn's 1,797
+handwritten digits (8x8 ink counts) and the fonts that come with matplotlib. The looks imitate those of Digits-DG:
 
 * ``pen``     light strokes on dark, as in MNIST;
 * ``texture`` strokes blended by difference over colour textures, as in MNIST-M;
@@ -96,20 +96,20 @@ def generate() -> dict[str, DomainImages]:
 
 
 def load(cache_dir: Path) -> dict[str, DomainImages]:
-    """``generate()``, cached in ``cache_dir`` if that folder is writable."""
+    """Like :func:`generate`, but cached in ``cache_dir`` if that folder is writable."""
     path = cache_file(cache_dir)
     cached = _read_cache(path)
     if cached is not None:
         return cached
     domains = generate()
-    # A cache is a convenience: a folder that cannot be written must not stop an experiment.
+    # The cache is optional: a read-only folder must not stop an experiment.
     with contextlib.suppress(OSError):
         _write_cache(path, domains)
     return domains
 
 
 def cache_file(cache_dir: Path) -> Path:
-    """Where ``load`` caches its images. The name contains everything that the bytes depend on."""
+    """The file in which :func:`load` caches the images. Its name contains everything that the bytes depend on."""
     libraries = ("numpy", "scipy", "scikit-learn", "matplotlib", "Pillow")
     versions = "_".join(f"{name}-{version(name)}" for name in libraries)
     looks = hashlib.sha256(repr((PEN, TEXTURE, STREET, PRINT)).encode()).hexdigest()[:8]
@@ -125,7 +125,7 @@ def handwritten_originals() -> tuple[np.ndarray, np.ndarray]:
 
 
 def partition(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """At most ``PER_CLASS`` originals of every class for each handwritten domain; no original is in two of them."""
+    """Assign at most ``PER_CLASS`` originals of every class to each handwritten domain; no original is used twice."""
     parts: dict[str, list[int]] = {name: [] for name in HANDWRITTEN}
     for label in range(len(CLASSES)):
         members = _generator(_PARTITION_STREAM, label).permutation(np.flatnonzero(labels == label))
@@ -159,7 +159,7 @@ def draw_handwritten(domain: str, indices: np.ndarray, originals: np.ndarray, la
 
 
 def draw_printed() -> DomainImages:
-    """Draw the ``print`` domain, with the fonts in turn so that each is used equally often."""
+    """Draw the ``print`` domain, cycling through the fonts so that each is used equally often."""
     images, labels, origins = [], [], []
     uses: Counter[tuple[int, str]] = Counter()
     for number in range(PER_CLASS * len(CLASSES)):
@@ -177,7 +177,7 @@ def _generator(*key: int) -> np.random.Generator:
 
 
 def _read_cache(path: Path) -> dict[str, DomainImages] | None:
-    """The domains stored at ``path``, or None if there is no such file or it is not what :func:`_write_cache` wrote."""
+    """The domains stored at ``path``, or None if the file is missing or damaged."""
     if not path.exists():
         return None
     try:
@@ -191,12 +191,12 @@ def _read_cache(path: Path) -> dict[str, DomainImages] | None:
                 for name in DOMAINS
             }
             is_intact = str(archive["sha256"]) == _digest(_arrays(domains))
-    # Depending on which byte is wrong, numpy, zipfile or zlib raise exceptions of their own.
+    # Depending on which byte is wrong, numpy, zipfile or zlib raises its own exception.
     except Exception:
         is_intact = False
     if is_intact and all(_is_well_formed(domain) for domain in domains.values()):
         return domains
-    print(f"{path}: not used as a cache, because it has changed; drawing the images again", file=sys.stderr, flush=True)
+    print(f"{path}: cache ignored because it has changed; drawing the images again", file=sys.stderr, flush=True)
     return None
 
 

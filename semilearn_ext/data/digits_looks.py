@@ -92,7 +92,7 @@ _GLYPH_POINTS = 128
 
 
 def draw_pen(rng: np.random.Generator, original: np.ndarray, look: PenLook) -> np.ndarray:
-    """Light strokes on a dark ground, no colour."""
+    """Light strokes on a dark background, in grey."""
     placement = _place(rng, look.stroke)
     paper, ink = rng.uniform(*look.paper), rng.uniform(*look.ink)
     mask = _stroke(original, placement)
@@ -100,7 +100,7 @@ def draw_pen(rng: np.random.Generator, original: np.ndarray, look: PenLook) -> n
 
 
 def draw_texture(rng: np.random.Generator, original: np.ndarray, look: TextureLook) -> np.ndarray:
-    """The absolute difference of a stroke and a colour texture: the stroke shows as the texture inverted."""
+    """The absolute difference of a stroke and a colour texture: the texture is inverted where the stroke is."""
     mask = _stroke(original, _place(rng, look.stroke))
     side = -1.0 if rng.random() < 0.5 else 1.0
     base = 0.5 + side * rng.uniform(*look.distance_from_grey) + _tint(rng, look.tint)
@@ -134,7 +134,7 @@ def draw_print(rng: np.random.Generator, font: str, character: str, look: PrintL
 
 @functools.cache
 def glyph(font: str, character: str) -> Image.Image:
-    """A character in a font of matplotlib, large, cropped to its ink, white on black."""
+    """A character in one of matplotlib's fonts: large, white on black, cropped to its bounding box."""
     import matplotlib
 
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
@@ -156,7 +156,7 @@ class _Placement(NamedTuple):
     softness: float
 
     def moved_along_line(self, distance: float) -> _Placement:
-        """The same, further along the tilted line of writing."""
+        """The same placement, moved by ``distance`` along the tilted baseline."""
         row, column = self.row + distance * math.sin(self.tilt), self.column + distance * math.cos(self.tilt)
         return self._replace(row=row, column=column)
 
@@ -200,7 +200,7 @@ def _smooth_step(values: np.ndarray) -> np.ndarray:
 
 
 def _octaves(rng: np.random.Generator, cells: Sequence[int]) -> np.ndarray:
-    """Smooth noise in about -0.5..0.5: coarse cells weigh most."""
+    """Smooth noise in about -0.5..0.5, dominated by the coarse cells."""
     total, weights = np.zeros((SIZE, SIZE)), 0.0
     for order, side in enumerate(cells):
         grid = Image.fromarray(rng.uniform(-0.5, 0.5, (side, side)).astype(np.float32))
@@ -212,13 +212,13 @@ def _octaves(rng: np.random.Generator, cells: Sequence[int]) -> np.ndarray:
 
 
 def _tint(rng: np.random.Generator, strength: float) -> np.ndarray:
-    """An offset of the three channels that leaves the brightness as it is."""
+    """A random offset of the three channels that does not change the brightness."""
     offset = rng.uniform(-strength, strength, 3)
     return offset - (offset * _LUMA).sum()
 
 
 def _contrasting_colours(rng: np.random.Generator, contrast: Range, tint: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ground and ink whose brightness differs by a contrast from the range; either one may be the lighter."""
+    """Background and ink colours whose brightness differs by a contrast from the range; either may be the lighter."""
     gap = rng.uniform(*contrast)
     darker = rng.uniform(0.05, 0.95 - gap)
     pair = [darker, darker + gap]
@@ -233,7 +233,7 @@ def _over(ground: np.ndarray, ink: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _lighting(rng: np.random.Generator, strength: float) -> np.ndarray:
-    """A gradient of brightness around 1 in a random direction."""
+    """A linear gradient of brightness around 1 in a random direction."""
     angle = rng.uniform(0.0, 2.0 * math.pi)
     ramp = np.linspace(-1.0, 1.0, SIZE)
     return 1.0 + strength * (math.sin(angle) * ramp[:, None] + math.cos(angle) * ramp[None, :])
@@ -259,7 +259,7 @@ def _printed_mask(rng: np.random.Generator, shape: Image.Image, look: PrintLook)
 
 
 def _clutter(rng: np.random.Generator, ground: np.ndarray, look: PrintLook) -> np.ndarray:
-    """The ground with a few lines and discs in colours close to it: (32, 32, 3)."""
+    """The background with a few lines and discs in similar colours: (32, 32, 3)."""
     side = SIZE * _SUPERSAMPLE
     canvas = Image.new("RGB", (side, side), _colour(ground))
     pen = ImageDraw.Draw(canvas)

@@ -1,4 +1,4 @@
-"""The embedded benchmark as a dataset. Its images are drawn by :mod:`semilearn_ext.data.digits_generator`."""
+"""Load digits_mini. Its images are drawn by :mod:`semilearn_ext.data.digits_generator`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semilearn_ext.specs import DatasetSpec
 
 
 def load(spec: DatasetSpec, settings: Settings) -> Loaded:
-    """All images are square, so the test view is the plain one."""
+    """Load all four domains. The images are square, so the test view equals the plain view."""
     domains = digits_generator.load(Path(settings.cache_dir).expanduser())
     items = [
         Item(name, int(label), domain, name)

@@ -1,4 +1,4 @@
-"""The data of one leave-one-domain-out experiment: images, labels, domains, and the part of the split each is in."""
+"""The data of one leave-one-domain-out experiment: images, labels, domains and the split."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class SSDGData:
 
     settings: Settings
     store: ImageStore
-    """Whole images, squashed to a square: what training views, style views and prototypes start from."""
+    """Whole images, squashed to a square: the input of training views, style views and prototypes."""
     test_store: ImageStore
-    """The same images as they are seen at test."""
+    """The same images as they are seen at test time."""
     items: list[Item]
     labels: torch.Tensor
     """(N,) class numbers."""
     domains: torch.Tensor
-    """(N,) number of the source domain; -1 for images of the target and of domains that are not used."""
+    """(N,) number of the source domain; -1 for images of the target domain and of unused domains."""
     classes: tuple[str, ...]
     digest: str
-    """SHA-256 of the images; empty when a method that uses few of them did not read the others."""
+    """SHA-256 of the images; empty when the method uses only some of them and the others were not read."""
     left_out: dict[str, str]
-    """Corrupt images that were left out, by name, with the reason."""
+    """Names of corrupt images that were left out, each with the reason."""
     sources: tuple[str, ...]
     split: Split
     split_file: SplitFile | None
-    """The file that the split was read from; None: it was drawn."""
+    """The file that the split was read from, or None if it was drawn."""
     short_classes: dict[str, int]
-    """``"domain/class"`` and the number of labels of every class with fewer than ``labels_per_class``."""
+    """``"domain/class"`` to the number of labels, for every class with fewer than ``labels_per_class``."""
     view: ViewSpec
     steps_per_epoch: int
     scale: str
@@ -100,12 +100,12 @@ class SSDGData:
                 f"them labelled: {len(self.short_classes)}"
             )
         if self.left_out:
-            lines.append(f"corrupt images that are left out: {len(self.left_out)}")
+            lines.append(f"corrupt images left out: {len(self.left_out)}")
         return lines
 
 
 def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
-    """Load the images, split them, and check that ``world_size`` processes can share a batch of them."""
+    """Load the images, split them, and check that ``world_size`` processes can share a batch."""
     if len(targets_of(settings)) > 1:
         raise UserError(f"{settings.where('target_domain')}: expected one domain, got {settings.target_domain!r}")
     sources = sources_of(settings, settings.target_domain)
@@ -153,14 +153,14 @@ def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
 
 
 def load_images(settings: Settings) -> Loaded:
-    """The images of the dataset that ``settings`` name."""
+    """Load the images of the dataset named in ``settings``."""
     spec = dataset_of(settings)
     loaded: Loaded = spec.load()(spec, settings)
     return loaded
 
 
 def _digest(loaded: Loaded) -> str:
-    """SHA-256 of names, labels and pixels of images that are in memory."""
+    """SHA-256 of the names, labels and pixels of images that are in memory."""
     if not isinstance(loaded.store, torch.Tensor):
         return ""
     digest = hashlib.sha256(
@@ -171,7 +171,7 @@ def _digest(loaded: Loaded) -> str:
 
 
 def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Split, SplitFile | None]:
-    """The run's split, and the file it comes from, if any."""
+    """The split of the run and the file that it was read from, if any."""
     ours = leave_one_out(
         loaded.items,
         dataset=settings.dataset,
@@ -196,7 +196,7 @@ def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Spli
 
 
 def _published_file(settings: Settings, folder: Path | None, labels: int) -> Path:
-    """``<dataset>/splits_ssdg/<target>_nlab<N>_seed<S>.json``, or a UserError that says where to get it."""
+    """The file ``<dataset>/splits_ssdg/<target>_nlab<N>_seed<S>.json``. The error says where to get a missing one."""
     where, spec = settings.where("splits"), dataset_of(settings)
     if folder is None or not spec.splits_folder:
         raise UserError(f"{where}: no label splits were published for {spec.name}; use --splits ours")

@@ -1,8 +1,9 @@
-"""``ssdg data prepare``: PACS and OfficeHome from the Hugging Face Hub; for the others, what to download by hand.
+"""``ssdg data prepare``: download PACS and OfficeHome from the Hugging Face Hub; for others, print manual instructions.
 
-The Hub's parquet files hold one image per row (``image``: bytes and file name, ``domain``, ``label``). They become the
-tree ``<name>/<domain>/<class>/*``, which is written under a temporary name and renamed when its counts are right: an
-incomplete tree never looks like a complete one, and an interrupted download continues with the files that are missing.
+The Hub's parquet files hold one image per row (``image``: bytes and file name, ``domain``, ``label``). They are
+unpacked to ``<name>/<domain>/<class>/*``, which is written under a temporary name and renamed once its counts are
+right. An incomplete folder is therefore never mistaken for a complete one, and an interrupted download resumes with the
+missing files.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Row(NamedTuple):
 
 
 def prepare(name: str, root: Path) -> str:
-    """Download ``name`` into ``root`` and say what was done, or what remains to be done by hand."""
+    """Download ``name`` into ``root``; return a message about what was done or what has to be done by hand."""
     spec = DATASETS.get(name, "dataset")
     if not isinstance(spec, ImageTreeSpec) or not (spec.hub or spec.by_hand):
         others = [other.name for other in DATASETS if isinstance(other, ImageTreeSpec) and (other.hub or other.by_hand)]
-        raise UserError(f"{name!r} is not a dataset to download (those are: {', '.join(others)})")
+        raise UserError(f"{name!r} cannot be downloaded (datasets that can: {', '.join(others)})")
     try:
         tree = spec.tree(root)
     except UserError:
@@ -44,7 +45,7 @@ def prepare(name: str, root: Path) -> str:
     folder = root / (spec.name if spec.hub else spec.folders[0])
     if tree is not None:
         folder = tree.folder or tree.root
-        message = f"{name} is already there: {len(tree.items)} images in {tree.root}"
+        message = f"{name} already exists: {len(tree.items)} images in {tree.root}"
     elif spec.hub:
         message = unpack(spec, download(spec.hub), folder)
     else:
@@ -60,7 +61,7 @@ def prepare(name: str, root: Path) -> str:
 
 
 def download(repository: str) -> list[Path]:
-    """The repository's parquet files in the Hub's own cache. An interrupted download is continued."""
+    """Download the repository's parquet files into the Hub's own cache. An interrupted download is resumed."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -72,12 +73,12 @@ def download(repository: str) -> list[Path]:
         raise UserError(f"{repository}: the download from the Hugging Face Hub failed: {reason}") from None
     parquet = sorted(Path(folder, "data").glob("*.parquet"))
     if not parquet:
-        raise UserError(f"{repository}: no parquet files in its folder data")
+        raise UserError(f"{repository}: the repository has no parquet files in its folder data")
     return parquet
 
 
 def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
-    """Parquet files -> ``folder/<domain>/<class>/*``, checked against the published counts."""
+    """Unpack parquet files to ``folder/<domain>/<class>/*`` and check the published counts."""
     if folder.exists():
         raise UserError(f"{folder}: exists but is not {spec.name}; move it away first")
     partial = folder.with_name(f".{folder.name}.partial")
@@ -104,7 +105,7 @@ def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
 
 
 def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:
-    """The images of the Hub's parquet files, a few at a time."""
+    """Yield the images of the Hub's parquet files, reading a few at a time."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -123,17 +124,17 @@ def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:
 
 
 def _class_names(schema: Any) -> list[str]:
-    """The names of the classes in the order of their numbers. The Hub writes them into the file's metadata."""
+    """The class names in the order of the labels. The Hub writes them into the file's metadata."""
     metadata = documents.parse_json((schema.metadata or {})[b"huggingface"], "metadata")
     features = metadata["info"]["features"]
     return [check_name(plain_name(name), "class") for name in features["label"]["names"]]
 
 
 def _file_name(image: dict[str, Any]) -> str:
-    """The image's own file name without folders, with an ending that says what it is."""
+    """The image's file name without folders, with a file extension."""
     name = PurePosixPath((image.get("path") or "").replace("\\", "/")).name.lstrip(".")
     name = re.sub(r"[^\w.-]", "_", name)[-100:].lstrip(".")
     if "." in name:
         return name
-    ending = ".png" if image["bytes"].startswith(b"\x89PNG") else ".jpg"
-    return f"{name or 'image'}{ending}"
+    extension = ".png" if image["bytes"].startswith(b"\x89PNG") else ".jpg"
+    return f"{name or 'image'}{extension}"

@@ -1,4 +1,4 @@
-"""Load a tree of image files: from the cache of decoded images, or decoded as they are needed."""
+"""Load a tree of image files, from the cache of decoded images or by decoding them on access."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from semilearn_ext.settings.content import images_digest, index_folder, known_di
 
 
 def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
-    """The images that ``spec`` finds in ``data_dir``. A corrupt image is an error, or is left out (``on_bad_image``).
+    """Load the images that ``spec`` finds in ``data_dir``. A corrupt image is an error or left out (``on_bad_image``).
 
-    A method that uses no unlabelled image does not decode all of them to build a cache, but uses one that exists.
+    For a method that uses no unlabelled images, no cache is built, but an existing one is used.
     """
     tree = spec.tree(Path(settings.data_dir).expanduser())
     names = [item.name for item in tree.items]
@@ -44,7 +44,7 @@ def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
         name, reason = next(iter(bad.items()))
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         raise UserError(
-            f"{tree.root / name}{more}: corrupt or truncated image ({reason}); replace it, or leave it out with "
+            f"{tree.root / name}{more}: corrupt or truncated image ({reason}); replace it, or skip it with "
             f"--on_bad_image skip"
         )
     items = without(tree, bad).items

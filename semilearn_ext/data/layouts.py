@@ -1,7 +1,7 @@
-"""Image files in folders: the published layouts, listed without opening an image.
+"""List image files in the published folder layouts, without opening an image.
 
-Every layout is turned into a :class:`Tree`: image files with their class, their domain and, where the benchmark
-publishes one, its held-out validation part.
+Every layout becomes a :class:`Tree`: image files with their class, their domain and, where the benchmark publishes one,
+the held-out validation part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from semilearn_ext.files import image_files, subfolders
 
 @dataclass(frozen=True)
 class Tree:
-    """Image files below ``root``. ``held_out`` are names, or None where the benchmark publishes no such part."""
+    """Image files below ``root``. ``held_out`` contains names; it is None if the benchmark publishes no such part."""
 
     root: Path
     domains: tuple[str, ...]
@@ -26,27 +26,27 @@ class Tree:
     items: list[Item]
     held_out: frozenset[str] | None = None
     folder: Path | None = None
-    """The benchmark's own folder: ``root`` or above it. Published label splits are in there."""
+    """The benchmark's folder, ``root`` or a parent of it, which contains the published label splits."""
 
     def path(self, item: Item) -> Path:
         return self.root / item.name
 
 
 def plain_name(folder: str) -> str:
-    """A folder's name without case, spaces and a leading number: ``000_Alarm Clock`` -> ``alarm_clock``."""
+    """Normalise a folder name: lower case, no spaces, no leading number (``000_Alarm Clock`` -> ``alarm_clock``)."""
     return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
 
 
 def find_domains(root: Path, domains: Sequence[str]) -> dict[str, str] | None:
-    """Domain -> name of its folder, or None unless ``root`` contains a folder for every domain."""
+    """Map every domain to the name of its folder. None unless ``root`` contains a folder for every domain."""
     existing = {plain_name(name): name for name in subfolders(root)} if root.is_dir() else {}
     return {domain: existing[domain] for domain in domains} if set(domains) <= set(existing) else None
 
 
 def domain_class_tree(root: Path, domains: Sequence[str], order: Callable[[str], str] = str) -> Tree | None:
-    """``root/<domain>/<class>/*``, or the same with a ``train`` and a ``val`` folder in every domain.
+    """List ``root/<domain>/<class>/*``, or the same with a ``train`` and a ``val`` folder in every domain.
 
-    None unless there is a folder for every domain. Classes are numbered as in :func:`list_tree`.
+    Returns None unless every domain has a folder. Classes are numbered as in :func:`list_tree`.
     """
     folders = find_domains(root, domains)
     if folders is None:
@@ -58,10 +58,10 @@ def domain_class_tree(root: Path, domains: Sequence[str], order: Callable[[str],
 def list_tree(
     root: Path, folders: Mapping[str, str], parts: Sequence[str] = (), order: Callable[[str], str] = str
 ) -> Tree:
-    """``root/<domain>/<class>/*``, or ``root/<domain>/<part>/<class>/*`` with parts such as train and val.
+    """List ``root/<domain>/<class>/*``, or ``root/<domain>/<part>/<class>/*`` with parts such as train and val.
 
-    Classes must agree across domains and are numbered in the order of ``order(name)``. The part called ``val`` is the
-    published held-out part.
+    All domains must have the same classes, which are sorted by ``order(name)`` and numbered. The part called ``val`` is
+    the published held-out part.
     """
     classes_of: dict[str, set[str]] = {domain: set() for domain in folders}
     rows: list[tuple[str, str, str, str]] = []
@@ -75,8 +75,8 @@ def list_tree(
                 other = classes_here.setdefault(name, class_folder)
                 if other != class_folder:
                     raise UserError(
-                        f"{root / base}: {other!r} and {class_folder!r} would be one class, {name!r}; rename or merge "
-                        f"the folders"
+                        f"{root / base}: {other!r} and {class_folder!r} would be the same class, {name!r}; rename or "
+                        f"merge the folders"
                     )
                 classes_of[domain].add(name)
                 for file in image_files(root / base / class_folder):
@@ -90,12 +90,12 @@ def list_tree(
     if not items:
         raise UserError(f"{root}: no images in {', '.join(sorted(folders.values()))}")
     if len(classes) < 2:
-        raise UserError(f"{root}: only one class, {classes[0]!r}; there is nothing to tell apart")
+        raise UserError(f"{root}: only one class, {classes[0]!r}; at least two are needed")
     return Tree(root, tuple(folders), tuple(classes), items, frozenset(held_out) if "val" in parts else None)
 
 
 def _common_classes(classes_of: Mapping[str, set[str]], root: Path) -> set[str]:
-    """The classes of all domains, or a UserError that lists the differences."""
+    """The classes that all domains share. Raises a UserError that lists the differences, if any."""
     everything = set().union(*classes_of.values())
     missing = {domain: sorted(everything - classes) for domain, classes in classes_of.items() if classes != everything}
     if missing:
@@ -110,7 +110,7 @@ def _shortened(names: Sequence[str], limit: int = 5) -> str:
 
 
 def read_list(path: Path) -> Iterator[tuple[str, int]]:
-    """The lines ``<path> <label>`` of a benchmark's split file."""
+    """Yield path and label from the lines ``<path> <label>`` of a benchmark's split file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -125,17 +125,17 @@ def read_list(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def check_relative(name: str, where: str) -> str:
-    """``name`` if it is a path that stays below the folder it is relative to, else a UserError."""
+    """Return ``name`` if it is a relative path that stays below its folder; otherwise raise a UserError."""
     path = PurePosixPath(name.replace("\\", "/"))
     if not path.parts or "\0" in name:
-        raise UserError(f"{where}: {shown(name)} is not the name of a file")
+        raise UserError(f"{where}: {shown(name)} is not a file name")
     if path.is_absolute() or ".." in path.parts or re.match(r"^[A-Za-z]:", name):
         raise UserError(f"{where}: {name!r} leads outside the benchmark's folder")
     return str(path)
 
 
 def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[str, Path]]) -> Tree:
-    """A tree of the images in split files: ``lists[domain]`` has a ``train`` and a ``val`` file."""
+    """The images named in split files: ``lists[domain]`` has a ``train`` and a ``val`` file."""
     classes: dict[int, str] = {}
     items, held_out = [], []
     for domain in domains:

@@ -1,4 +1,4 @@
-"""What loading a dataset returns: its images and what is known about each. Light: no torch."""
+"""The result of loading a dataset: its images, classes and domains. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ImageStore(Protocol):
-    """Decoded images by position: ``store[positions]`` is uint8 (N, 3, H, W). A tensor is one."""
+    """Decoded images by position: ``store[positions]`` is uint8 (N, 3, H, W). A tensor is an image store too."""
 
     def __getitem__(self, positions: Tensor) -> Tensor: ...
 
@@ -25,16 +25,16 @@ class Loaded:
     """The images of a dataset. Positions index ``store``, ``test_store`` and ``items`` alike."""
 
     store: ImageStore
-    """Whole images, squashed to a square: what training views, style views and prototypes start from."""
+    """Whole images, squashed to a square: the input of training views, style views and prototypes."""
     items: list[Item]
     classes: tuple[str, ...]
     held_out: frozenset[str] | None = None
-    """Names of the images that the dataset itself holds out for validation; None: a tenth of every class is drawn."""
+    """Names of the images that the dataset holds out for validation. If None, a tenth of every class is drawn."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Corrupt images that were left out, by name, with the reason: ``on_bad_image: skip``."""
+    """Names of corrupt images that were left out (``on_bad_image: skip``), each with the reason."""
     test_store: ImageStore | None = None
-    """The same images as they are seen at test (``test_view``); None: as in ``store``."""
+    """The same images as they are seen at test time (``test_view``); None if they equal ``store``."""
     digest: str = ""
-    """SHA-256 of the images, where it is known without reading ``store``."""
+    """SHA-256 of the images, if it is known without reading ``store``."""
     folder: Path | None = None
-    """The dataset's own folder, where its published label splits are; None: it has none."""
+    """The dataset's folder, which contains its published label splits; None if it has no folder."""

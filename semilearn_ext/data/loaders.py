@@ -1,8 +1,8 @@
-"""Batches in USB's form, with only the views that the algorithm uses.
+"""Batches in USB's format, with only the views that the algorithm uses.
 
-USB passes the entries of a batch to ``train_step`` by the names of its parameters, so those names say which views are
-needed: ``x_ulb_w`` and ``x_ulb_s`` for most algorithms, ``x_ulb_s_0`` and ``x_ulb_s_1`` for CoMatch, no unlabelled
-image for a supervised method. Batches also contain the number of every image's source domain, ``d_lb`` and ``d_ulb``.
+USB passes the entries of a batch to ``train_step`` by parameter name, so the names of its parameters tell which views
+are needed: ``x_ulb_w`` and ``x_ulb_s`` for most algorithms, ``x_ulb_s_0`` and ``x_ulb_s_1`` for CoMatch, no unlabelled
+images for a supervised method. Batches also contain the source domain of every image as ``d_lb`` and ``d_ulb``.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LABELLED, UNLABELLED = 0, 1
 
 ROTATED = "x_ulb_s_0_rot"
 PREFETCHED = 2
-"""Batches that every loader process makes ahead."""
+"""Number of batches that every loader process prepares in advance."""
 SHARED_MEMORY = Path("/dev/shm")
-"""Where loader processes put their batches on Linux."""
+"""The folder in which loader processes store their batches on Linux."""
 
 
 class BatchMaker(Dataset[Batch]):
-    """Makes the batch of any (epoch, step). Its randomness depends only on the seed, epoch, step and process."""
+    """Computes the batch of any (epoch, step). Its randomness depends only on the seed, epoch, step and process."""
 
     needs_workers = True
-    """Whether preparing a batch is worth a process of its own."""
+    """Whether preparing a batch takes long enough to need loader processes."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BatchMaker(Dataset[Batch]):
         if weak_pair:
             self.kinds = dict.fromkeys(self.kinds, "weak")
         self.rotates = ROTATED in names and stream == UNLABELLED
-        # Algorithms that keep a value per image expect images to be numbered 0, 1, … within their own stream.
+        # Algorithms that store a value per image expect the images of each stream to be numbered 0, 1, …
         self.number = torch.full((len(data.items),), -1)
         self.number[torch.as_tensor(positions)] = torch.arange(len(positions))
         self.targets = data.labels[torch.as_tensor(positions)].tolist()
@@ -72,7 +72,7 @@ class BatchMaker(Dataset[Batch]):
         return self.finish(self.prepare(at))
 
     def prepare(self, at: tuple[int, int]) -> Any:
-        """What a loader process computes."""
+        """The part of the work that a loader process does."""
         index, rng = self.draw(at)
         with one_thread():
             images = self.data.store[index]
@@ -84,19 +84,19 @@ class BatchMaker(Dataset[Batch]):
         return batch
 
     def finish(self, prepared: Any) -> Batch:
-        """From what :meth:`prepare` returned to the batch, in the training process."""
+        """Turn the result of :meth:`prepare` into the batch, in the training process."""
         batch: Batch = prepared
         return batch
 
     def draw(self, at: tuple[int, int]) -> tuple[torch.Tensor, torch.Generator]:
-        """The positions (N,) of the images of a step, and the generator of everything that is random about them."""
+        """The positions (N,) of the images of a step, and the random generator for their views."""
         epoch, step = at
         seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
         rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
         return torch.from_numpy(self.batches.batch(epoch, step)), rng
 
     def numbers(self, index: torch.Tensor) -> Batch:
-        """What a batch has besides views, for the images at ``index`` (N,): their numbers, domains and labels."""
+        """The entries of a batch besides views, for the images at ``index`` (N,): their numbers, domains and labels."""
         numbers = {f"idx_{self.suffix}": self.number[index], f"d_{self.suffix}": self.data.domains[index]}
         if self.stream == LABELLED:
             numbers["y_lb"] = self.data.labels[index]
@@ -105,7 +105,7 @@ class BatchMaker(Dataset[Batch]):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Views are many small operations, which several threads make several times slower on a busy machine."""
+    """Use one thread: views are many small operations, which threads make several times slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -115,7 +115,7 @@ def one_thread() -> Iterator[None]:
 
 
 def rotate(images: torch.Tensor, quarters: torch.Tensor) -> torch.Tensor:
-    """Every image (N, 3, H, W), rotated by its own number (N,) of quarter turns."""
+    """Rotate every image (N, 3, H, W) by its own number of quarter turns (N,)."""
     rotations = torch.stack([torch.rot90(images, k, (2, 3)) for k in range(4)])
     return rotations[quarters, torch.arange(len(images), device=images.device)]
 
@@ -150,7 +150,7 @@ class Prepared(Dataset[Any]):
         self.maker = maker
 
     def __getitem__(self, at: tuple[int, int]) -> Any:
-        """The batch, or its :class:`Problem`: torch would wrap an error of a loader process in that one's traceback."""
+        """The batch or a :class:`Problem`, because torch would add the traceback of the loader process to an error."""
         try:
             return self.maker.prepare(at)
         except UserError as error:
@@ -160,7 +160,7 @@ class Prepared(Dataset[Any]):
 
 
 class EpochLoader:
-    """The batches of one epoch after the other, starting anywhere: what USB iterates over."""
+    """The loader that USB iterates over: yields the batches of an epoch, starting at any step."""
 
     def __init__(self, maker: BatchMaker, total_steps: int, workers: int, pin_memory: bool) -> None:
         self.dataset = maker
@@ -176,12 +176,12 @@ class EpochLoader:
                 pin_memory=pin_memory,
                 prefetch_factor=PREFETCHED,
                 persistent_workers=True,
-                # Seeds for workers, which use none: drawn from torch's own generator they would change training.
+                # The loader draws seeds for its workers, which from torch's global generator would change training.
                 generator=torch.Generator(),
             )
 
     def seek(self, iteration: int) -> None:
-        """Continue with the batch of ``iteration``, counted over the whole run."""
+        """Continue with the batch of ``iteration``, which is counted over the whole run."""
         self.positions.iteration = iteration
 
     def __len__(self) -> int:
@@ -198,11 +198,11 @@ class EpochLoader:
 
 
 def check_shared_memory(makers: Iterable[BatchMaker], workers: int, processes: int, where: str) -> None:
-    """Refuse loader processes whose batches do not fit into shared memory, which would end them with a bus error.
+    """Raise an error if the batches do not fit into shared memory, which would kill loader processes with a bus error.
 
     Args:
         processes: number of training processes on this machine.
-        where: the setting, for the error.
+        where: where the setting was given, for the error message.
     """
     if not workers or not SHARED_MEMORY.is_dir():
         return
@@ -214,7 +214,7 @@ def check_shared_memory(makers: Iterable[BatchMaker], workers: int, processes: i
     free = shutil.disk_usage(SHARED_MEMORY).free / 2**20
     if needed > free:
         raise UserError(
-            f"{where}: {workers} loader processes keep about {needed:.0f} MB of batches in {SHARED_MEMORY}, where "
+            f"{where}: {workers} loader processes need about {needed:.0f} MB for batches in {SHARED_MEMORY}, but only "
             f"{free:.0f} MB are free; enlarge it (Docker: --shm-size 8g or --ipc host), or lower num_workers"
         )
 
@@ -223,9 +223,9 @@ class PlainImages:
     """Un-augmented images at some positions, in batches and in order.
 
     Args:
-        view: ``test``: as the network sees images at test (``test_view``), for everything that is evaluated;
+        view: ``test``: as the network sees images at test time (``test_view``), for evaluation;
             ``plain``: squashed to a square as in training, for prototypes and style encodings.
-        device: where the views are computed, and then are; None: on the CPU.
+        device: the device on which the views are computed and stay; None for the CPU.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class PlainImages:
         return len(self.positions)
 
     def share(self, rank: int = 0, world_size: int = 1) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The batches of this process: the slice of ``labels`` that belongs to each, and its images."""
+        """Yield the batches of this process: the slice of ``labels`` that belongs to the batch, and its images."""
         for number, start in enumerate(range(0, len(self), self.batch_size)):
             if number % world_size == rank:
                 part = slice(start, start + self.batch_size)

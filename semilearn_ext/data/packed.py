@@ -1,4 +1,4 @@
-"""Arrays of several types in one block of memory, so that they reach a device in a single transfer."""
+"""Arrays of several types in one block of memory, so that a single transfer moves them to a device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ALIGNMENT = 16
 
 
 def send(tensor: Tensor, device: torch.device, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
-    """``tensor`` on ``device``, without waiting for a GPU.
+    """Copy ``tensor`` to ``device`` without waiting for a GPU.
 
-    A copy may only be left running when it reads from pinned memory, which torch does not reuse before the copy is
-    done; anything else could be overwritten under it.
+    A copy may run asynchronously only if it reads from pinned memory, which torch does not reuse before the copy is
+    done; other memory could be overwritten while it is being copied.
     """
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
@@ -45,11 +45,11 @@ class Packed:
         return cls(torch.from_numpy(memory), layout)
 
     def pin_memory(self) -> Packed:
-        """What torch's DataLoader calls when it pins."""
+        """Called by torch's DataLoader with ``pin_memory=True``."""
         return Packed(self.buffer.pin_memory(), self.layout)
 
     def on(self, device: torch.device) -> dict[str, Tensor]:
-        """The arrays as tensors on ``device``, by one transfer."""
+        """The arrays as tensors on ``device``, moved in one transfer."""
         buffer, tensors = send(self.buffer, device), {}
         for name, (start, dtype, shape) in self.layout.items():
             part = buffer[start : start + math.prod(shape) * dtype.itemsize]

@@ -1,13 +1,12 @@
-"""Decoded images in one file of uint8 rows (3, size, size), with a description beside it that says what they are.
+"""Decoded images in one file of uint8 rows (3, size, size), with a description in a second file.
 
 The description, ``<name>.json``, holds the digest of the images that were decoded, their number and size, and a
-checksum of every row; it has one of its own. Nothing is trusted by its name: a file that does not match its
-description is not opened, and a row is verified when it is first read, unless this process has written it and the
-file has not changed since. A row that is damaged, also while a run is
-reading it, is decoded again from its image.
+checksum of every row; it is protected by a checksum of its own. A file that does not match its description is not
+opened, and every row is verified when it is first read, unless this process has written the file and it has not changed
+since. A damaged row is decoded again from its image, even if it was damaged while a run was using the file.
 
-The file is read and not memory-mapped: a process that touches a mapped page of a file that was truncated in the
-meantime is killed (SIGBUS).
+The file is read instead of being memory-mapped: a process that accesses a mapped page of a file that has been
+truncated is killed (SIGBUS).
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ _SETTLED = 50_000_000
 
 @dataclass(frozen=True)
 class Description:
-    """The content of a pixel file. Rows are in the order of the images' names; an image that is not square has two."""
+    """The content of a pixel file. Rows are sorted by image name; an image that is not square has two rows."""
 
     digest: str
     size: int
     images: int
     not_square: list[int] = field(default_factory=list)
-    """Numbers of the images that have a second row."""
+    """Indices of the images that have a second row."""
     bad: dict[str, str] = field(default_factory=dict)
-    """Corrupt images by number, with the reason; their row is black."""
+    """Indices of corrupt images, each with the reason; their row is black."""
     checksums: list[int] = field(default_factory=list)
     """One number per row, see :func:`checksum`."""
     format: int = FORMAT
@@ -59,7 +58,7 @@ class Description:
         return 3 * self.size * self.size
 
     def first_rows(self) -> np.ndarray:
-        """(images,) the number of every image's first row."""
+        """(images,) the first row of every image."""
         second = np.zeros(self.images, dtype=np.int64)
         second[self.not_square] = 1
         return np.arange(self.images) + second.cumsum() - second
@@ -74,7 +73,7 @@ def description_file(path: Path) -> Path:
 
 
 def read_description(path: Path, digest: str, size: int, images: int) -> Description | str:
-    """The description of the pixel file ``path``, or why the file does not hold these images. "": it is not there."""
+    """The description of the pixel file ``path``, or the reason why it cannot be used; "" if there is no such file."""
     about_file = description_file(path)
     if not path.exists():
         return ""
@@ -90,12 +89,12 @@ def read_description(path: Path, digest: str, size: int, images: int) -> Descrip
     if (about.format, about.digest, about.size, about.images) != (FORMAT, digest, size, images):
         return "it is the cache of other images"
     if not path.is_file() or path.stat().st_size != len(about.checksums) * about.row_bytes:
-        return "it does not have the size that its description says"
+        return "its size does not match its description"
     return about
 
 
 def write_pixels(path: Path, about: Description, rows: Callable[[Description], Iterator[np.ndarray]]) -> Description:
-    """Write the rows that ``rows(about)`` yields, and their checksums. ``rows`` fills in the other lists of ``about``.
+    """Write the rows that ``rows(about)`` yields and their checksums; ``rows`` also fills the other lists of ``about``.
 
     The images are decoded by threads: a few calls for many rows wait less for the interpreter than some for each.
     """
@@ -147,9 +146,9 @@ class PixelFile:
     """Verified rows of a pixel file.
 
     Args:
-        decode: ``decode(row)`` makes the row again from its image.
-        written: :func:`time_of_change` of a file that this process has written; while it is the same, nothing needs to
-            be verified.
+        decode: ``decode(row)`` computes the row again from its image.
+        written: :func:`time_of_change` of a file that this process has written; as long as it is the same, nothing
+            needs to be verified.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class PixelFile:
         self._file: IO[bytes] | None = path.open("rb", buffering=0)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A loader process that is spawned opens the file itself."""
+        """Drop the open file, so that a spawned loader process opens it itself."""
         return {**vars(self), "_file": None}
 
     @property
@@ -171,7 +170,7 @@ class PixelFile:
         return len(self.checksums), 3, self.size, self.size
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """(N, 3, size, size) the rows with these numbers."""
+        """The given rows, (N, 3, size, size)."""
         pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)
         for row, into in zip(rows.tolist(), pixels, strict=True):
             if not self._read(row, into):
@@ -179,7 +178,7 @@ class PixelFile:
         return pixels
 
     def _read(self, row: int, into: np.ndarray) -> bool:
-        """Whether the row could be read, and was what it should be when it was read first."""
+        """Read a row; return False if it cannot be read or, on the first read, does not match its checksum."""
         try:
             self._file = self._file or self.path.open("rb", buffering=0)
             count = os.preadv(self._file.fileno(), [into.data], row * self.row_bytes)
@@ -195,9 +194,7 @@ class PixelFile:
     def _repair(self, row: int) -> np.ndarray:
         if not self.reported:
             self.reported = True
-            print(
-                f"{self.path}: the cache is damaged; its damaged images are decoded again", file=sys.stderr, flush=True
-            )
+            print(f"{self.path}: the cache is damaged; decoding the damaged images again", file=sys.stderr, flush=True)
         self.verified[:] = False
         pixels = self.decode(row)
         if checksum(pixels) != self.checksums[row]:
@@ -214,8 +211,8 @@ class PixelFile:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
             status = os.fstat(descriptor)
-            # The name may belong to another file by now. A truncated file stays as it is, to be built again by the next
-            # run: the zeros in front of a row behind its end would be read by processes that have verified them before.
+            # The path may refer to another file by now. A truncated file is left for the next run to build again:
+            # writing beyond its end would add zeros in rows that other processes have already verified.
             same = self._file is not None and os.path.samestat(status, os.fstat(self._file.fileno()))
             if same and status.st_size >= (row + 1) * self.row_bytes:
                 os.pwrite(descriptor, pixels.data, row * self.row_bytes)

@@ -1,7 +1,7 @@
 """The operations of the strong view and their magnitudes.
 
-Those of FixMatch (Sohn et al., NeurIPS 2020, https://arxiv.org/abs/2001.07685, appendix), a variant of RandAugment
-(Cubuk et al., NeurIPS 2020, https://arxiv.org/abs/1909.13719) that draws the magnitude anew for every image.
+They are those of FixMatch (Sohn et al., NeurIPS 2020, https://arxiv.org/abs/2001.07685, appendix), a variant of
+RandAugment (Cubuk et al., NeurIPS 2020, https://arxiv.org/abs/1909.13719) that draws a new magnitude for every image.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OPERATIONS_PER_IMAGE = 2
 
 
 class Operation(IntEnum):
-    """The FixMatch list."""
+    """The operations in FixMatch's list."""
 
     AUTOCONTRAST = 0
     BRIGHTNESS = 1
@@ -55,6 +55,6 @@ _LOW, _HIGH = np.array([RANGES[operation] for operation in Operation]).T
 
 
 def magnitudes(operations: npt.NDArray[Any], uniform: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Map numbers from [0, 1) to the range of the operation beside each; arrays of the same shape."""
+    """Map every number in [0, 1) to the range of the corresponding operation; all arrays have the same shape."""
     low, high = _LOW[operations], _HIGH[operations]
     return low + (high - low) * uniform

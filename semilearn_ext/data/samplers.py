@@ -1,8 +1,8 @@
 """Which images make up each step: the same number from every source domain, in an order fixed by the seed.
 
-An epoch is one pass over the unlabelled images of the smallest source domain. Within a pass no image is repeated; if
-there are fewer labelled images than an epoch needs, there are several passes over them. The batch of any step of any
-epoch can be computed directly, so a run can resume at any step.
+An epoch is one pass over the unlabelled images of the smallest source domain. No image is repeated within a pass; if an
+epoch needs more labelled images than there are, it makes several passes over them. The batch of any step of any epoch
+can be computed directly, so a run can resume at any step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def iterations_per_epoch(unlabelled_by_domain: Sequence[int], per_domain: int) -> int:
-    """As many as the smallest domain allows with ``per_domain`` images per step."""
+    """Number of steps that the smallest domain allows with ``per_domain`` images per step."""
     return min(unlabelled_by_domain) // per_domain
 
 
@@ -21,11 +21,11 @@ class DomainBatches:
     """The positions of every step's images, grouped by domain.
 
     Args:
-        domains: for every source domain, the positions of its images.
-        per_domain: images per domain and step, over all processes.
-        steps: steps per epoch.
-        seed, stream: the order depends on these and on the epoch; labelled and unlabelled images are two streams.
-        rank, world_size: number of this process, and number of all processes; each gets an equal part of every domain.
+        domains: the positions of the images of every source domain.
+        per_domain: number of images per domain and step, over all processes.
+        steps: number of steps per epoch.
+        seed, stream: determine the order, together with the epoch; labelled and unlabelled images are two streams.
+        rank, world_size: number of this process, and the total number of processes, which share every domain equally.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DomainBatches:
         self._epoch: tuple[int, np.ndarray] | None = None
 
     def batch(self, epoch: int, step: int) -> np.ndarray:
-        """Positions of the images of one step, domain after domain."""
+        """Positions of the images of one step, sorted by domain."""
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._order(epoch))
         return self._epoch[1][step]

@@ -1,6 +1,6 @@
-"""The spec of a dataset that is a tree of image files. Light: no torch.
+"""The spec of a dataset that is a tree of image files. Does not import torch.
 
-A dataset of one's own in a file passed with ``--extend``:
+To add your own dataset in a file passed with ``--extend``:
 
 - An ordinary tree, ``<domain>/<class>/*``, with or without the folders ``train`` and ``val`` in every domain, needs no
   code::
@@ -19,7 +19,7 @@ A dataset of one's own in a file passed with ``--extend``:
           __file__,
       )
 
-- For another layout, ``recognise=function`` says how to list it with the functions of
+- For another layout, pass ``recognise=function``, a function that lists the images with the help of
   :mod:`semilearn_ext.data.layouts`.
 - For data that are not image files, decorate a function ``load(spec, settings) -> Loaded`` with
   ``@register(DatasetSpec(...))``; ``Loaded`` is in :mod:`semilearn_ext.data.loaded`.
@@ -47,22 +47,22 @@ class ImageTreeSpec(DatasetSpec):
 
     implementation: str = "semilearn_ext.data.image_tree:load"
     folders: tuple[str, ...] = ()
-    """What its folder may be called inside ``data_dir``, the usual name first. ``data_dir`` itself is tried as well."""
+    """Possible names of its folder inside ``data_dir``, the usual name first. ``data_dir`` itself is tried as well."""
     layouts: tuple[str, ...] = ("<domain>/<class>/*",)
     """The accepted layouts, for error messages."""
     recognise: Callable[[ImageTreeSpec, Path], Tree | None] = _by_domain_and_class
-    """The images below a folder, or None when the folder is not in one of the layouts."""
+    """Lists the images below a folder; returns None if the folder does not have one of the layouts."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Published number of images per domain."""
     class_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The same per class, in the order of the classes, where it is published."""
+    """Published number of images per domain and class, in the order of the classes, where it is known."""
     hub: str = ""
-    """Repository on the Hugging Face Hub that has it, for ``ssdg data prepare``."""
+    """Its repository on the Hugging Face Hub, for ``ssdg data prepare``."""
     by_hand: tuple[str, ...] = ()
-    """What to download where, for a dataset that is not on the Hub; ``{root}`` is filled in."""
+    """Download instructions for a dataset that is not on the Hub; ``{root}`` is filled in."""
 
     def tree(self, data_dir: Path) -> Tree:
-        """The images below ``data_dir``, in whichever layout they are."""
+        """List the images below ``data_dir``, in any of the layouts."""
         for folder in [*(data_dir / name for name in self.folders), data_dir]:
             tree = self.recognise(self, folder) if folder.is_dir() else None
             if tree is not None:

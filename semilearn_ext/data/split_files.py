@@ -1,9 +1,9 @@
-"""Label splits in files of the SSDG benchmark's form: published ones, or those that ``ssdg data split`` writes.
+"""Label splits in the file format of the SSDG benchmark: published ones, or those written by ``ssdg data split``.
 
-``{"train_x": [[path, label, domain], ...], "train_u": [...]}``, with paths relative to the image folder, and domains as
-names or numbers. Old class folder names such as ``000_Alarm_Clock`` and a leading ``images/`` are resolved. Classes may
-be numbered in another order than ours. Paths that lead outside the image folder, missing images, images of another
-domain than the file says and images of the target domain are refused.
+The format is ``{"train_x": [[path, label, domain], ...], "train_u": [...]}``, with paths relative to the image folder
+and domains as names or numbers. Old class folder names such as ``000_Alarm_Clock`` and a leading ``images/`` are
+resolved. Classes may be numbered in a different order. Paths that lead outside the image folder, missing images, images
+of a domain other than the one in the file, and images of the target domain are errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semilearn_ext.errors import UserError, shown
 
 LARGEST = 256 * documents.MEGABYTE
 FETCH_SPLITS = (
-    "get the archive of label splits linked in the README of github.com/dongkwani/UPCSC (Dataset Preparation)"
+    "download the archive of label splits linked in the README of github.com/dongkwani/UPCSC (Dataset Preparation)"
 )
 
 
@@ -34,7 +34,7 @@ class SplitFile(NamedTuple):
 
 
 def split_file_name(target: str, labels: int, seed: int) -> str:
-    """As in the SSDG benchmark; ``labels`` is the requested number over all classes and source domains."""
+    """The file name in the SSDG benchmark; ``labels`` is the requested number over all classes and source domains."""
     return f"{target}_nlab{labels}_seed{seed}.json"
 
 
@@ -58,15 +58,15 @@ def apply_split(file: SplitFile, items: Sequence[Item], default: Split, target: 
         if items[position].domain == target:
             raise UserError(f"{file.path}: {items[position].name} is an image of the target domain {target!r}")
         if items[position].domain not in sources:
-            raise UserError(f"{file.path}: {items[position].name} is from a domain that is not trained on")
+            raise UserError(f"{file.path}: {items[position].name} is from a domain that is not used for training")
     if len(named) != len(labelled) + len(unlabelled):
-        raise UserError(f"{file.path}: some images are named twice")
+        raise UserError(f"{file.path}: some images are listed twice")
     held_out = [position for position in default.source_val if position not in named]
     return Split(labelled, unlabelled, held_out, default.target)
 
 
 class _Finder:
-    """Finds the position of an image by its path, even if folders are called differently."""
+    """Finds the position of an image by its path, even if folders have different names."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
@@ -83,9 +83,7 @@ class _Finder:
         name = check_relative(row[0], where)
         position = self.exact.get(name, self.loose.get(_loose(name)))
         if position is None:
-            raise UserError(
-                f"{where}: {name} is not in the data; mirrors of a benchmark may name its files differently"
-            )
+            raise UserError(f"{where}: {name} is not in the data; copies of a benchmark may use different file names")
         item = self.items[position]
         if len(row) > 2 and isinstance(row[2], str) and row[2] != item.domain:
             raise UserError(f"{where}: {name} is listed under domain {row[2]!r}, but is in {item.domain!r}")

@@ -1,9 +1,9 @@
 """Leave-one-domain-out label splits: pure functions of names, without any images.
 
-Which images of a class are labelled depends only on the dataset, domain, class and seed and on the names of the images:
-names are ordered by a hash of all these, and the first n are labelled. So the order of listing, the platform and the
-target domain do not matter, and the 5 labelled images are among the 10. The held-out source validation images are
-chosen in the same way but without the seed, so they are the same for every seed.
+Which images of a class are labelled depends only on the dataset, domain, class, seed and image names: the names are
+sorted by a hash of all these, and the first n are labelled. The split is therefore independent of the order of listing,
+the platform and the target domain, and the images labelled with 5 labels per class are among those with 10. The
+held-out source validation images are chosen in the same way but without the seed, so they are the same for every seed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ HELD_OUT = 0.1
 
 
 class Item(NamedTuple):
-    """One image: its name within the dataset (a path), class, domain, and the key that its place in a split depends on.
+    """One image: its name within the dataset (a path), class, domain, and the key that determines its place in a split.
 
-    The key is the file's own name without the folders of class and domain, which mirrors of a dataset call differently.
+    The key is the file name without the folders of class and domain, whose names differ between copies of a dataset.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Split(NamedTuple):
 
 
 def order_by_hash(names: Sequence[str], *key: object) -> list[int]:
-    """Positions of ``names``, ordered by a hash of ``key`` and the name."""
+    """Positions of ``names``, sorted by a hash of ``key`` and the name."""
     prefix = "/".join(map(str, key))
     digests = [hashlib.sha256(f"{prefix}/{name}".encode("utf-8", "surrogateescape")).digest() for name in names]
     return sorted(range(len(names)), key=digests.__getitem__)
@@ -59,10 +59,10 @@ def leave_one_out(
     classes: Sequence[str],
     held_out: frozenset[str] | None = None,
 ) -> Split:
-    """Split ``items`` for one target domain. Of a class with too few training images, all are labelled.
+    """Split ``items`` for one target domain. If a class has too few training images, all of them are labelled.
 
     Args:
-        held_out: names of the images that the dataset itself holds out for validation; None: a tenth of every class.
+        held_out: names of the images that the dataset holds out for validation; None for a tenth of every class.
     """
     groups: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, item in enumerate(items):
@@ -101,10 +101,10 @@ def check_labels(
     few_labels: str,
     where: str,
 ) -> dict[str, int]:
-    """Refuse a split that does not have ``labels_per_class`` labels for every class and source domain.
+    """Raise an error unless every class of every source domain has ``labels_per_class`` labels.
 
-    A class with fewer training images than that is an error (``few_labels: error``), or all of them have to be labelled
-    (``take_all``). Returns such classes: ``"domain/class"`` and the number of labels.
+    A class with fewer training images is an error (``few_labels: error``), or all its images must be labelled
+    (``take_all``). Returns these classes: ``"domain/class"`` to the number of labels.
     """
     labelled, unlabelled = (
         Counter((items[p].domain, items[p].label) for p in part) for part in (split.labelled, split.unlabelled)
@@ -114,7 +114,7 @@ def check_labels(
         count = labelled[domain, label]
         if count > labels_per_class or (count < labels_per_class and unlabelled[domain, label]):
             raise UserError(
-                f"{where}: {labels_per_class} labels per class asked for, but class {name!r} of domain {domain!r} "
+                f"{where}: {labels_per_class} labels per class requested, but class {name!r} of domain {domain!r} "
                 f"has {count}"
             )
         if count < labels_per_class:
@@ -123,14 +123,14 @@ def check_labels(
         first, count = next(iter(short.items()))
         more = f" and {len(short) - 1} more classes have too few" if len(short) > 1 else ""
         raise UserError(
-            f"{where}: {labels_per_class} labels per class asked for, but {first} has only {count} training "
-            f"images{more}; ask for fewer, or label all images of such classes with --few_labels take_all"
+            f"{where}: {labels_per_class} labels per class requested, but {first} has only {count} training "
+            f"images{more}; request fewer, or label all images of such classes with --few_labels take_all"
         )
     return short
 
 
 def as_json(split: Split, items: Sequence[Item]) -> dict[str, list[list[object]]]:
-    """The SSDG benchmark's form, ``[path, label, domain]`` for every image, with our validation images in addition."""
+    """The SSDG benchmark's format, ``[path, label, domain]`` for every image, plus our validation images."""
 
     def rows(positions: Sequence[int]) -> list[list[object]]:
         return [[items[p].name, items[p].label, items[p].domain] for p in positions]

@@ -1,7 +1,7 @@
-"""Leave-one-domain-out data as datasets for stock USB: its ``get_data_loader`` and ``Trainer.fit`` take them.
+"""Leave-one-domain-out data as datasets for USB's ``get_data_loader`` and ``Trainer.fit``.
 
-An item is a dict in USB's form (``x_lb``, ``y_lb``, ``x_ulb_w``, ``x_ulb_s`` ...) with the number of the source domain
-as ``d_lb`` or ``d_ulb``. Views are those of this package, or transforms of PIL images that the user passes.
+An item is a dict in USB's format (``x_lb``, ``y_lb``, ``x_ulb_w``, ``x_ulb_s`` ...) with the number of the source
+domain as ``d_lb`` or ``d_ulb``. Views are those of this package, or transforms of PIL images passed by the user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROTATED = "x_ulb_s_0_rot"
 
 @dataclass(frozen=True)
 class Views:
-    """How pixels become a view: by a transform that the user passes, or, where it is None, by this package."""
+    """How pixels become a view: by the user's transform or, if that is None, by this package."""
 
     spec: ViewSpec
     weak: Transform | None = None
@@ -39,7 +39,7 @@ class Views:
         transform: Transform | None = getattr(self, kind)
         if transform is not None:
             return transform(Image.fromarray(pixels.permute(1, 2, 0).numpy()))
-        # The global generator is the one that USB seeds, and every loader process has its own.
+        # USB seeds the global generator, and every loader process has its own.
         rng = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         return views.make(kind, pixels[None], self.spec, rng)[0]
 
@@ -50,11 +50,11 @@ class DomainDataset(Dataset[dict[str, Any]]):
     Args:
         data: the whole experiment.
         positions: the images of this part.
-        views: how their views are made.
-        kinds: the views of an item: its entries, and ``weak``, ``strong`` or ``plain``.
+        views: how views are computed.
+        kinds: the views of an item, from the name of the entry to ``weak``, ``strong`` or ``plain``.
         facts: its other entries: ``idx_*`` (the number within this part), ``y_*`` and ``d_*`` (the source domain).
-        rotates: ReMixMatch's rotated view is added, and its label ``rot_v``.
-        test: images as they are seen at test (``test_view``).
+        rotates: whether to add ReMixMatch's rotated view and its label ``rot_v``.
+        test: whether to use images as they are seen at test time (``test_view``).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DomainDataset(Dataset[dict[str, Any]]):
         return item
 
     def plain_images(self) -> list[tuple[Tensor, Tensor]]:
-        """Un-augmented images and labels of every source domain, for plug-ins with prototypes."""
+        """Un-augmented images and labels of every source domain, for plug-ins that use prototypes."""
         parts = [torch.from_numpy(part) for part in self.data.by_domain(self.positions.tolist())]
         images = [torch.stack([self.views.make("plain", pixels) for pixels in self.data.store[part]]) for part in parts]
         return [(views, self.data.labels[part]) for views, part in zip(images, parts, strict=True)]
@@ -100,8 +100,8 @@ class DomainDatasets(dict[str, DomainDataset]):
 
     Args:
         data: the whole experiment.
-        names: the parameters of the algorithm's ``train_step``, which say what it takes.
-        views: how views are made.
+        names: the parameters of the algorithm's ``train_step``.
+        views: how views are computed.
         weak_pair: both unlabelled views are weak (MeanTeacher and its relatives).
     """
 
@@ -122,7 +122,7 @@ class DomainDatasets(dict[str, DomainDataset]):
         self.classes, self.sources = data.classes, data.sources
 
     def configure(self, args: Namespace) -> Namespace:
-        """Set what USB's algorithms want to know about their data before they are built."""
+        """Set the arguments that USB's algorithms need to know about the data before they are built."""
         args.num_classes, args.num_domains = len(self.classes), len(self.sources)
         args.lb_dest_len, args.ulb_dest_len = len(self["train_lb"]), len(self["train_ulb"])
         args.num_labels = args.lb_dest_len

@@ -1,7 +1,7 @@
-"""What a view looks like, and the random numbers that it depends on.
+"""The parameters of a view and the random numbers that it depends on.
 
-The numbers are drawn for a whole batch at once from a CPU generator, in amounts that depend on the number of images
-alone, whatever the spec. Given the draws, a view is a deterministic function of the image:
+The numbers are drawn for a whole batch at once from a CPU generator. How many are drawn depends only on the number of
+images, not on the spec. Given the draws, a view is a deterministic function of the image:
 :mod:`semilearn_ext.data.views_reference` defines it image by image, :mod:`semilearn_ext.data.kernels` computes it fast.
 """
 
@@ -24,7 +24,7 @@ ENLARGEMENT = 1.125
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """The side and the cutout of a view in pixels, whether to flip, the normalisation, and the colour of the cutout
+    """The side and the cutout of a view in pixels, whether to flip, the normalisation, and the cutout's colour
     (``black`` or ``mean``)."""
 
     size: int
@@ -36,11 +36,11 @@ class ViewSpec:
 
 
 class WeakDraws(NamedTuple):
-    """For a batch, arrays (N,); for one image, their elements."""
+    """Random numbers of weak views: arrays (N,) for a batch, their elements for one image."""
 
     enlarge: Array
     down: Array
-    """Where to crop, from [0, 1): 0 is the top and 1 the bottom."""
+    """Position of the crop in [0, 1), from top to bottom."""
     right: Array
     flip: Array
 
@@ -49,13 +49,14 @@ class WeakDraws(NamedTuple):
 
 
 class StrongDraws(NamedTuple):
-    """For a batch, arrays (N,), or (2, N) where there is one number per operation; for one image, their elements."""
+    """Random numbers of strong views: for a batch, arrays (N,), or (2, N) with one number per operation; for one image,
+    their elements."""
 
     operations: Array
     magnitudes: Array
     flip: Array
     down: Array
-    """The centre of the cutout, from [0, 1)."""
+    """Centre of the cutout in [0, 1), from top to bottom."""
     right: Array
 
     def of_image(self, k: int) -> StrongDraws:
@@ -68,7 +69,7 @@ def draw_weak(rng: torch.Generator, count: int, spec: ViewSpec) -> WeakDraws:
 
 
 def draw_strong(rng: torch.Generator, count: int, spec: ViewSpec) -> StrongDraws:
-    """Operations are drawn with replacement, and their magnitudes uniformly from their ranges."""
+    """Draw operations with replacement, and their magnitudes uniformly from their ranges."""
     operations = torch.randint(len(Operation), (OPERATIONS_PER_IMAGE, count), generator=rng).numpy()
     values = magnitudes(operations, _uniform(rng, OPERATIONS_PER_IMAGE, count))
     flip, down, right = _uniform(rng, 3, count)
@@ -76,6 +77,6 @@ def draw_strong(rng: torch.Generator, count: int, spec: ViewSpec) -> StrongDraws
 
 
 def _uniform(rng: torch.Generator, rows: int, count: int) -> Array:
-    # In float32, a number just below 1 times a size can round up to the size.
+    # Not float32, in which a number just below 1, multiplied by a size, can round up to the size.
     numbers: Array = torch.rand(rows, count, generator=rng, dtype=torch.float64).numpy()
     return numbers

@@ -1,9 +1,9 @@
-"""Plain, weak and strong views of whole batches of images: what training and evaluation use.
+"""Plain, weak and strong views of whole batches of images, for training and evaluation.
 
-:mod:`semilearn_ext.data.views_reference` says what the views are. Images are uint8 (N, 3, H, W) on any device, views
+:mod:`semilearn_ext.data.views_reference` defines the views. Images are uint8 (N, 3, H, W) on any device; views are
 float32 (N, 3, size, size), computed on that device. All randomness comes from a CPU generator.
 
-Deviations from the reference: resizing and colour operations may differ by one grey level.
+Deviations from the definition: resizing and colour operations may differ by one grey level.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VIEW_KINDS = {
     "x_ulb_s_0": "strong",
     "x_ulb_s_1": "strong",
 }
-"""The views that a batch in USB's form may contain, by the name of the entry."""
+"""The views that a batch in USB's format may contain, by the name of the entry."""
 
 
 def plain(images: Tensor, spec: ViewSpec) -> Tensor:
@@ -38,7 +38,7 @@ def plain(images: Tensor, spec: ViewSpec) -> Tensor:
 
 
 def weak(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
-    """The weak view: translated by up to a ninth of the enlarged side, and flipped."""
+    """The weak view: translation by up to a ninth of the enlarged side, and flip."""
     images, draws = _checked(images), draw_weak(rng, len(images), spec)
     if images.device.type == "cpu":
         return kernels.weak(images, spec, draws)
@@ -46,7 +46,7 @@ def weak(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
 
 
 def strong(images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Tensor:
-    """The strong view: flipped, two operations drawn with replacement for every image, and cutout."""
+    """The strong view: flip, two operations per image drawn with replacement, and cutout."""
     images, draws = _checked(images), draw_strong(rng, len(images), spec)
     if images.device.type == "cpu":
         return kernels.strong(images, spec, draws)
@@ -61,7 +61,7 @@ def make(kind: str, images: Tensor, spec: ViewSpec, rng: torch.Generator) -> Ten
 
 
 def denormalise(views: Tensor, spec: ViewSpec) -> Tensor:
-    """Views back to uint8 images of the same shape; undoes ``plain`` for images of the right size."""
+    """Convert views back to uint8 images of the same shape; inverts ``plain`` for images of the right size."""
     mean, std = (torch.tensor(numbers, device=views.device).view(3, 1, 1) for numbers in (spec.mean, spec.std))
     return views.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
 

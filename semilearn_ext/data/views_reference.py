@@ -1,4 +1,4 @@
-"""The views, one image at a time and with Pillow: their definition.
+"""The definition of the views, for one image at a time, with Pillow.
 
 They are those of FixMatch (Sohn et al., NeurIPS 2020, https://arxiv.org/abs/2001.07685) as the SSDG benchmark (Zhou et
 al., StyleMatch, IJCV 2023, https://arxiv.org/abs/2106.00592) sets them:
@@ -7,8 +7,8 @@ al., StyleMatch, IJCV 2023, https://arxiv.org/abs/2106.00592) sets them:
 - weak: plain; with probability 0.5 enlarged by 1.125 and cropped at random; flipped with probability 0.5;
 - strong: plain; flipped with probability 0.5; two RandAugment operations; cutout.
 
-Nothing is drawn here: what is random comes in as draws for one image. Training uses the fast kernels of
-:mod:`semilearn_ext.data.kernels`, which are tested against these functions.
+These functions are deterministic; the random numbers of the image are passed as draws. Training uses the fast kernels
+of :mod:`semilearn_ext.data.kernels`, which are tested against these functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from semilearn_ext.data.view_spec import ENLARGEMENT, Array, StrongDraws, ViewSp
 
 
 def plain(image: Image.Image, spec: ViewSpec) -> Array:
-    """Float32 (3, size, size), normalised, as from all views."""
+    """The plain view. Like all views, it is normalised float32 (3, size, size)."""
     return normalise(to_pixels(squash(image, spec.size)) / 255, spec)
 
 
@@ -42,14 +42,14 @@ def translate_and_flip(image: Image.Image, draws: WeakDraws) -> Image.Image:
     if draws.enlarge:
         size = image.width
         large = round(ENLARGEMENT * size)
-        # Rounding, the benchmark's choice, makes the two extreme places half as likely as the others.
+        # Rounding, as the benchmark does, makes the two extreme positions half as likely as the others.
         top, left = (round(float(place) * (large - size)) for place in (draws.down, draws.right))
         image = image.resize((large, large), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
     return ImageOps.mirror(image) if draws.flip else image
 
 
 def flip_and_augment(image: Image.Image, draws: StrongDraws) -> Image.Image:
-    """The strong view of a square image up to its cutout."""
+    """The strong view of a square image, without the cutout."""
     if draws.flip:
         image = ImageOps.mirror(image)
     for operation, magnitude in zip(draws.operations, draws.magnitudes, strict=True):
@@ -58,7 +58,7 @@ def flip_and_augment(image: Image.Image, draws: StrongDraws) -> Image.Image:
 
 
 def cut_out(pixels: Array, spec: ViewSpec, draws: StrongDraws) -> Array:
-    """Pixels (3, S, S) from [0, 1] with one square, clipped at the border, in black or in the mean colour."""
+    """Fill one square, clipped at the border, of pixels (3, S, S) in [0, 1] with black or the mean colour."""
     top, left = (int(place * spec.size) - spec.cutout // 2 for place in (draws.down, draws.right))
     color = (0.0, 0.0, 0.0) if spec.cutout_color == "black" else spec.mean
     pixels = pixels.copy()
@@ -67,7 +67,7 @@ def cut_out(pixels: Array, spec: ViewSpec, draws: StrongDraws) -> Array:
 
 
 def normalise(pixels: Array, spec: ViewSpec) -> Array:
-    """Pixels (3, S, S) from [0, 1] to float32 with the dataset's mean and standard deviation."""
+    """Normalise pixels (3, S, S) in [0, 1] with the dataset's mean and standard deviation; returns float32."""
     mean, std = (np.reshape(numbers, (3, 1, 1)) for numbers in (spec.mean, spec.std))
     return ((pixels - mean) / std).astype(np.float32)
 

@@ -1,10 +1,11 @@
-"""Averages of the weights over training, evaluated beside the last weights and never used in training.
+"""Averages of the weights over training, evaluated in addition to the last weights and never used in training.
 
-``ema``: exponential moving average of all parameters and floating-point buffers, batch norm's statistics among them.
-``swa``: uniform average over the end of training (Izmailov et al., UAI 2018); batch norm's statistics are re-estimated.
+- ``ema``: exponential moving average of all parameters and floating-point buffers, including batch norm's statistics.
+- ``swa``: uniform average over the end of training (Izmailov et al., UAI 2018, https://arxiv.org/abs/1803.05407); batch
+  norm's statistics are re-estimated.
 
-They are lists of tensors and no second network, because hooks and plug-ins hang on the modules of the first. Both
-follow ``torch.optim.swa_utils.AveragedModel``: the first update copies the weights.
+Averages are lists of tensors instead of a second network, because hooks and plug-ins are attached to the modules of the
+first one. As in ``torch.optim.swa_utils.AveragedModel``, the first update copies the weights.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
     from semilearn_ext.engine.base import SSDGBase
 
 STATISTICS_BATCH, STATISTICS_IMAGES = 96, 2000
-"""Batch norm's statistics are re-estimated on batches of this many images, and on at most this many in all."""
+"""Batch size, and maximum number of images, for re-estimating batch norm's statistics."""
 _STREAM = 2
-"""The order of these images is drawn apart from those of labelled (0) and unlabelled (1) images."""
+"""Random stream of the order of these images; streams 0 and 1 are those of labelled and unlabelled images."""
 
 
 class Average:
     """The running average of a list of tensors.
 
     Args:
-        decay: the weight of the average so far; None: every update counts the same.
+        decay: weight of the current average in every update; None for a uniform average.
     """
 
     def __init__(self, decay: float | None) -> None:
@@ -57,16 +58,16 @@ class Average:
 
 
 class Averages:
-    """The averages that the settings ask for, by name (``ema``, ``swa``)."""
+    """The averages that are enabled in the settings, by name (``ema``, ``swa``)."""
 
     def __init__(self, settings: Settings, total_steps: int) -> None:
         both = {"ema": Average(settings.average_decay), "swa": Average(None)}
         self.kept = {name: average for name, average in both.items() if settings.average in (name, "both")}
         self.first_step = settings.average_start * total_steps
-        """``swa`` counts the weights after every step whose number is above this."""
+        """``swa`` includes the weights after every step later than this."""
 
     def update(self, model: nn.Module, step: int) -> None:
-        """Take the weights after ``step`` steps into account."""
+        """Add the weights after ``step`` steps to the averages."""
         if not self.kept:
             return
         tensors = averaged_tensors(model)
@@ -75,12 +76,12 @@ class Averages:
                 average.update(tensors)
 
     def begun(self) -> list[str]:
-        """The names of the averages that contain something."""
+        """The names of the averages with at least one update."""
         return [name for name, average in self.kept.items() if average.updates]
 
     @contextmanager
     def applied(self, name: str, model: nn.Module) -> Iterator[None]:
-        """Within this context ``model`` has the weights of an average; then, bit for bit, its own."""
+        """Within this context ``model`` has the averaged weights; afterwards its own are restored bit for bit."""
         everything = [*model.parameters(), *model.buffers()]
         before = [tensor.detach().clone() for tensor in everything]
         _copy(averaged_tensors(model), self.kept[name].tensors)
@@ -96,8 +97,8 @@ class Averages:
         for name, average in self.kept.items():
             if name not in state:
                 raise UserError(
-                    f"average: the run began without {name}, which cannot be made up for; resume it with the value of "
-                    f"average that it began with, or start over with --overwrite"
+                    f"average: the run was started without {name}, which cannot be added later; resume it with its "
+                    f"original value of average, or run it again with --overwrite"
                 )
             average.updates = state[name]["updates"]
             average.tensors = [tensor.to(device) for tensor in state[name]["tensors"]]
@@ -116,7 +117,7 @@ def _copy(to: list[Tensor], values: list[Tensor]) -> None:
 
 
 class AveragesHook(Hook):
-    """Updates the averages after the optimizer."""
+    """Updates the averages after every optimizer step."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         algorithm.averages.update(algorithm.model, algorithm.it + 1)
@@ -124,10 +125,10 @@ class AveragesHook(Hook):
 
 @torch.no_grad()
 def estimate_statistics(algorithm: SSDGBase) -> None:
-    """Batch norm's running statistics for the present weights, as ``torch.optim.swa_utils.update_bn`` estimates them.
+    """Re-estimate batch norm's running statistics for the current weights, like ``torch.optim.swa_utils.update_bn``.
 
-    They are the mean over the batches of :func:`statistics_batches` of each batch's statistics. Deviation: only batch
-    norm is in training mode, so that no layer draws random numbers. Several processes share every batch.
+    They are the mean of the statistics of the batches in :func:`statistics_batches`. Deviation: only batch norm is in
+    training mode, so that no layer draws random numbers. Several processes share every batch.
     """
     context, model = algorithm.context, algorithm.model
     layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
@@ -149,10 +150,10 @@ def estimate_statistics(algorithm: SSDGBase) -> None:
 
 
 def statistics_batches(algorithm: SSDGBase) -> list[np.ndarray]:
-    """Positions of about 2,000 source images at most that the method trains on, in a fixed order.
+    """Positions of at most about 2,000 source images that the method trains on, in batches and in a fixed order.
 
-    Every batch has the same number of images from every source domain, as in training, and none is repeated unless a
-    domain has less than a batch of them.
+    Every batch has the same number of images from every source domain, as in training. No image is repeated unless a
+    domain has fewer images than a batch needs.
     """
     data = algorithm.context.data
     unlabelled = [] if algorithm.spec.labelled_only else data.split.unlabelled

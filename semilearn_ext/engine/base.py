@@ -1,8 +1,8 @@
-"""The base class that makes any USB algorithm portable.
+"""The base class that runs any USB algorithm on any device.
 
-``class Adapted(FixMatch, SSDGBase)`` puts SSDGBase right behind FixMatch in Python's method resolution order:
-FixMatch's own methods win, and its calls of ``super()`` reach ours before USB's. So data, device, optimizer, hooks,
-evaluation and checkpoints are replaced once, for every algorithm, and no algorithm is changed.
+``class Adapted(FixMatch, SSDGBase)`` puts SSDGBase right after FixMatch in Python's method resolution order: FixMatch's
+own methods take precedence, and its calls of ``super()`` reach ours before USB's. Data, device, optimizer, hooks,
+evaluation and checkpoints are therefore replaced once for all algorithms, and no algorithm is changed.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from semilearn_ext.specs import AlgorithmSpec
 
 
 class StepLoss(NamedTuple):
-    """The outcome of one step before the update."""
+    """The result of one step before the update."""
 
     total: Tensor
     """The loss that is minimised, with gradient."""
     terms: dict[str, Any]
-    """What is logged: every term, and the weights of the plug-ins' terms."""
+    """The logged numbers: every term of the loss, and the weights of the plug-ins' terms."""
 
 
 class SSDGBase(AlgorithmBase):
@@ -104,8 +104,8 @@ class SSDGBase(AlgorithmBase):
     ) -> None:
         if not hasattr(args, "context"):
             raise UserError(
-                f"{args.algorithm}: runs on this package's engine, which ssdg train starts; on stock USB the same "
-                f"method is {args.algorithm.removeprefix('ssdg_').partition('@')[0]!r}"
+                f"{args.algorithm}: can only be run with ssdg train; in stock USB the same method is called "
+                f"{args.algorithm.removeprefix('ssdg_').partition('@')[0]!r}"
             )
         self.context: RunContext = args.context
         self.settings = self.context.settings
@@ -128,21 +128,21 @@ class SSDGBase(AlgorithmBase):
         self.started = time.monotonic()
         self._stop = threading.Event()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*GradScaler")  # USB makes one for CUDA; ours follows
+            warnings.filterwarnings("ignore", message=".*GradScaler")  # USB's is for CUDA and is replaced below
             super().__init__(args, net_builder, tb_log, logger, **kwargs)
         self.num_iter_per_epoch = self.context.data.steps_per_epoch
         self.amp_cm, self.loss_scaler = self.precision.context, self.precision.scaler()
         if self.spec.float32_losses:
             self.amp_cm = nullcontext
             autocast_network(self.model, self.precision)
-        self.ema_model = None  # USB's second copy of the network; the averaged weights live in self.ema
+        self.ema_model = None  # USB's second copy of the network; the averaged weights are in self.ema
         if self.spec.teacher or self.settings.eval_with_ema:
             self.ema = InPlaceEMA(self.model, self.ema_m)
             self.ema.register()
 
     @classmethod
     def check(cls, settings: Settings, data: SSDGData) -> None:
-        """Raise a UserError, before anything is trained or written, if the algorithm cannot work."""
+        """Raise a UserError if the algorithm cannot run with these settings and data. Called before training."""
 
     # --- called by USB while it builds an algorithm ------------------------------------------------------
 
@@ -189,7 +189,7 @@ class SSDGBase(AlgorithmBase):
         }
 
     def set_ema_model(self) -> None:
-        """USB builds a second network here; averaged weights are kept in ``self.ema`` instead."""
+        """USB builds a second network here; we keep the averaged weights in ``self.ema`` instead."""
 
     def set_optimizer(self) -> tuple[torch.optim.Optimizer, LambdaLR]:
         data, group = self.context.data, self.context.group
@@ -229,16 +229,16 @@ class SSDGBase(AlgorithmBase):
         return {name: to_device(value, self.device, self.channels_last) for name, value in chosen.items()}
 
     def step(self, **batch: Tensor) -> StepLoss:
-        """The loss of one batch, plug-ins included, and its terms. Nothing is updated but batch norm's statistics."""
+        """Compute the loss of one batch, including plug-ins. Updates nothing except batch norm's statistics."""
         self.out_dict, self.log_dict = self.train_step(**self.process_batch(**batch))
         self.add_plugin_losses()
         return StepLoss(self.out_dict["loss"], dict(self.log_dict))
 
     def add_plugin_losses(self) -> None:
-        """Nothing to add without plug-ins; see :class:`semilearn_ext.plugins.mixin.PluginMixin`."""
+        """Does nothing without plug-ins; see :class:`semilearn_ext.plugins.mixin.PluginMixin`."""
 
     def epoch_begins(self) -> bool:
-        # A run that is resumed in the middle of an epoch has what the epoch's beginning computed in its checkpoint.
+        # For a run resumed in the middle of an epoch, what is computed at its beginning is in the checkpoint.
         return self.it % self.num_iter_per_epoch == 0
 
     def labelled_images(self) -> list[tuple[Tensor, Tensor]]:
@@ -249,7 +249,7 @@ class SSDGBase(AlgorithmBase):
         return [(next(x for _, x in images.share(0, 1)), images.labels) for images in groups]
 
     def evaluate(self, eval_dest: str = "eval", out_key: str = "logits", return_logits: bool = False) -> dict[str, Any]:
-        """USB's evaluation. ``eval`` means the held-out source images: nothing is selected on the target."""
+        """USB's evaluation. ``eval`` means the held-out source images; the target is never used for selection."""
         images = self.eval_sets["source_val" if eval_dest == "eval" else eval_dest]
         self.model.eval()
         logits = predict(self, images, out_key)
@@ -269,15 +269,15 @@ class SSDGBase(AlgorithmBase):
     def listening(self) -> Iterator[None]:
         """Within this context Ctrl-C and SIGTERM end the run after the current step; a second Ctrl-C ends it at once.
 
-        A second SIGTERM does not: cluster schedulers send several before they kill.
+        A second SIGTERM does not, because cluster schedulers send several before they kill a process.
         """
 
-        def ask(number: int, _: Any) -> None:
+        def on_signal(number: int, _: Any) -> None:
             if self._stop.is_set() and number == signal.SIGINT:
                 signal.default_int_handler(number, None)
             self.request_stop()
 
-        before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+        before = {name: signal.signal(name, on_signal) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -308,7 +308,7 @@ class SSDGBase(AlgorithmBase):
         }
 
     def _own_state(self) -> dict[str, Any]:
-        """What this process knows and others may not: FlexMatch counts the images that its own process has seen."""
+        """The state that may differ between processes: FlexMatch, for one, counts the images seen by its process."""
         return {
             "algorithm": checkpoint.plain_state(self._own_attributes()),
             "hooks": {name: checkpoint.plain_state(vars(hook)) for name, hook in self.hooks_dict.items()},
@@ -320,7 +320,7 @@ class SSDGBase(AlgorithmBase):
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
-        if state["scaler"]:  # empty where the run was not in fp16 so far: the scaler begins anew
+        if state["scaler"]:  # empty if the run was not in fp16 before; the scaler then keeps its initial state
             self.loss_scaler.load_state_dict(state["scaler"])
         if self.ema is not None:
             for name, value in state["ema"].items():
@@ -335,7 +335,7 @@ class SSDGBase(AlgorithmBase):
         self.seconds_before = state["seconds"]
 
     def _restore_own_state(self, processes: list[dict[str, Any]]) -> None:
-        """The state of this process, or that of the first one where there were more or fewer processes."""
+        """Restore the state of this process, or that of the first one if the number of processes has changed."""
         group = self.context.group
         same = len(processes) == group.world_size
         own = processes[group.rank if same else 0]
@@ -346,20 +346,20 @@ class SSDGBase(AlgorithmBase):
             checkpoint.restore_random_state(own["random"], self.device)
 
     def save_checkpoint(self, iteration: int) -> None:
-        """Begin to write a checkpoint; ``self.checkpoints.wait()`` waits until it is written."""
+        """Start writing a checkpoint; ``self.checkpoints.wait()`` waits until it is written."""
         assert self.context.folder is not None
         state = self.state(iteration)
         if self.context.group.is_main:
             self.checkpoints.save(self.context.folder.path, state)
 
     def _own_attributes(self) -> dict[str, Any]:
-        """The attributes that the algorithm itself keeps, without those of USB's and our base class."""
+        """The attributes of the algorithm itself, without those of USB's base class and of this one."""
         ours = {"epoch", "device", "num_iter_per_epoch"}
         return {k: v for k, v in vars(self).items() if k not in self._usb_names and k not in ours}
 
 
 def _drop_double_precision(hook: Any) -> None:
-    """USB's distribution alignment keeps float64 from numpy, which MPS does not have."""
+    """Convert float64 tensors to float32: USB's distribution alignment uses float64, which MPS does not support."""
     for name, value in vars(hook).items():
         if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
             setattr(hook, name, value.float())

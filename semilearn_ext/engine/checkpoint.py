@@ -1,8 +1,9 @@
-"""Checkpoints: the complete state of a run, written atomically, read safely; the last two are kept.
+"""Checkpoints: the complete state of a run, written atomically. The last two are kept.
 
-A file is the zip archive that ``torch.save`` writes, with the SHA-256 of all its other bytes as the archive's comment:
-a single changed bit is noticed on reading, and the previous file is used. An archive without a comment, as torch itself
-writes it, has a checksum for each of its parts only. Loading never unpickles code (``weights_only=True``).
+A file is the zip archive that ``torch.save`` writes, with the SHA-256 of all its other bytes as the archive comment. A
+single changed bit is detected on loading, and the previous file is used instead. An archive without a comment, as torch
+itself writes it, is protected only by the checksums of its members. Loading never unpickles code
+(``weights_only=True``).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 _KEPT = 2
 _SEAL = 64
-"""Bytes of the comment: a SHA-256 in hexadecimal."""
+"""Length of the comment, a SHA-256 in hexadecimal."""
 _END, _END_SIGNATURE = 22, b"PK\x05\x06"
-"""Bytes of the record at the end of a zip archive, before the comment, and how it begins."""
+"""Length and signature of the record at the end of a zip archive, before the comment."""
 _CHUNK = 2**20
 
 
@@ -41,7 +42,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
-    """Write ``state`` as ``checkpoint_<iteration>.pt`` and remove all but the newest ``keep``."""
+    """Write ``state`` to ``checkpoint_<iteration>.pt`` and remove all but the newest ``keep`` checkpoints."""
     path = RunFolder(folder).checkpoint_file(state["iteration"])
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -58,7 +59,7 @@ def save(folder: Path, state: dict[str, Any], keep: int = _KEPT) -> Path:
 
 
 def _write_sealed(file: IO[bytes], archive: memoryview) -> None:
-    """``archive``, which ends in the length 0 of its comment, with its SHA-256 as the comment."""
+    """Write ``archive``, whose last two bytes are the length of its empty comment, with its SHA-256 as the comment."""
     length = _SEAL.to_bytes(2, "little")
     digest = hashlib.sha256(archive[:-2])
     digest.update(length)
@@ -67,7 +68,7 @@ def _write_sealed(file: IO[bytes], archive: memoryview) -> None:
 
 
 class Damaged(UserError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint that is damaged or incomplete."""
 
 
 class Unfit(UserError):
@@ -79,10 +80,10 @@ def load_newest(
     report: Callable[[str], None],
     restore: Callable[[dict[str, Any], Path], None] = lambda state, path: None,
 ) -> dict[str, Any] | None:
-    """The newest checkpoint that can be loaded and restored, or None if there is none.
+    """Load the newest checkpoint that can be restored; None if there is none.
 
-    Damaged ones, and later ones that ``restore(state, path)`` finds unfit, are reported and renamed. If the only intact
-    checkpoints are unfit, that is an error: the run would silently start over.
+    Newer ones that are damaged, or that ``restore(state, path)`` finds unfit, are reported and renamed. If all intact
+    checkpoints are unfit, an error is raised, because the run would otherwise silently start over.
     """
     left_out: list[tuple[Path, UserError]] = []
     state = None
@@ -105,7 +106,7 @@ def load_newest(
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint, or a UserError if a single bit of it has changed."""
+    """Load the state from a checkpoint. Raises :class:`Damaged` if a single bit has changed."""
     try:
         if path.is_symlink() or not path.is_file():
             raise OSError("not a regular file")
@@ -113,12 +114,12 @@ def load(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
         if broken is not None:
-            raise zipfile.BadZipFile(f"part {broken}")
+            raise zipfile.BadZipFile(f"member {broken}")
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or type(state.get("iteration")) is not int:
             raise ValueError("not the state of a run")
         if path.name != RunFolder(path.parent).checkpoint_file(state["iteration"]).name:
-            raise ValueError(f"it holds iteration {state['iteration']}")
+            raise ValueError(f"it contains iteration {state['iteration']}")
     except Exception as error:  # a damaged archive can raise nearly anything, in zipfile and in torch
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise Damaged(f"{path}: damaged checkpoint ({reason})") from None
@@ -140,11 +141,11 @@ def _check_seal(path: Path) -> None:
         for start in range(0, size - _SEAL, _CHUNK):
             digest.update(file.read(min(_CHUNK, size - _SEAL - start)))
     if digest.hexdigest().encode() != tail[_END:]:
-        raise zipfile.BadZipFile("its checksum differs")
+        raise zipfile.BadZipFile("wrong checksum")
 
 
 def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
-    """``algorithm.restore(state)``; a state of another kind of run is :class:`Unfit`."""
+    """Call ``algorithm.restore(state)``. Raises :class:`Unfit` for the state of a different run."""
     try:
         if not 0 <= state["iteration"] <= algorithm.num_train_iter:
             raise ValueError(f"iteration {state['iteration']} of {algorithm.num_train_iter}")
@@ -152,21 +153,21 @@ def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
         for parameter, values in algorithm.optimizer.state.items():
             for name, value in values.items():
                 if isinstance(value, torch.Tensor) and value.dim() and value.shape != parameter.shape:
-                    raise ValueError(f"the optimizer's {name} has another shape than the weights")
+                    raise ValueError(f"the optimizer's {name} has a different shape than the weights")
     except KeyError as error:
         raise Unfit(
-            f"{path}: the checkpoint has no {error}: another version of this package wrote it; run it again with "
-            f"--overwrite"
+            f"{path}: the checkpoint has no {error}, so it was written by another version of this package; run it "
+            f"again with --overwrite"
         ) from None
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
         if "out of memory" in str(error):
             raise
         reason = " ".join(str(error).split())[:200]
-        raise Unfit(f"{path}: the checkpoint of another run ({reason}); run it again with --overwrite") from None
+        raise Unfit(f"{path}: checkpoint of a different run ({reason}); run it again with --overwrite") from None
 
 
 def plain_state(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The tensors and numbers among an object's attributes: what changes while it works."""
+    """The tensors and numbers among an object's attributes, which may change during training."""
     state: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, torch.Tensor):
@@ -182,14 +183,14 @@ def restore_plain_state(target: Any, state: dict[str, Any], device: torch.device
     for name, value in state.items():
         known = getattr(target, name, None)
         if not isinstance(known, torch.Tensor | float | int | None):
-            raise TypeError(f"{name} is no state")
+            raise TypeError(f"{name} is not part of the state")
         if isinstance(known, torch.Tensor) and isinstance(value, torch.Tensor) and known.shape != value.shape:
             raise ValueError(f"{name} has the shape {tuple(value.shape)} instead of {tuple(known.shape)}")
         setattr(target, name, value.to(device) if isinstance(value, torch.Tensor) else value)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The state of every random number generator this process uses, in plain types."""
+    """The state of every random number generator of this process, in plain types."""
     version, keys, gauss = random.getstate()
     numpy_state: Any = np.random.get_state(legacy=False)
     state = {
@@ -220,13 +221,13 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    # A run that is resumed or analysed on another kind of device finds no state for that device.
+    # Missing when a run is resumed or analysed on another type of device.
     if device.type in state:
         getattr(torch, device.type).set_rng_state(state[device.type])
 
 
 class CheckpointHook(Hook):
-    """Saves after every evaluation, or every ``checkpoint_every`` steps, and after the last."""
+    """Saves a checkpoint after every evaluation, or every ``checkpoint_every`` steps, and after the last step."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         algorithm.checkpoints.check()

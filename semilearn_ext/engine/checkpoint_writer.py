@@ -1,8 +1,8 @@
-"""Checkpoints are written by a thread while training continues.
+"""Write checkpoints in a thread while training continues.
 
-Nothing that was promised is given up: the thread writes a copy of the state as it was after the step, completely or not
-at all; an error in it stops the run at the next step; and a run that ends, for whatever reason, waits for it first, so
-nothing is written once the folder belongs to somebody else.
+The guarantees of a synchronous write remain. The thread writes a copy of the state as it was after the step, completely
+or not at all. An error in the thread stops the run at the next step. A run that ends for any reason waits for the
+thread first, so nothing is written after the lock on the folder has been released.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from semilearn_ext.engine import checkpoint
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time. As a context, it waits for the last one."""
+    """Writes one checkpoint at a time. As a context manager, it waits for the last one on exit."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[Path] | None = None
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Begin to write ``state``; first wait for the checkpoint before."""
+        """Start writing ``state``, after waiting for the previous checkpoint."""
         self.wait()
         self._pending = self._pool.submit(checkpoint.save, folder, copied(state))
 
     def check(self) -> None:
-        """Raise what went wrong, without waiting."""
+        """Raise the error of a failed write, if any, without waiting."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until everything is written, or raise what went wrong."""
+        """Wait until the checkpoint is written; raise the error if that failed."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -53,7 +53,7 @@ class CheckpointWriter:
 
 
 def copied(state: Any) -> Any:
-    """``state`` with copies of all tensors on the CPU, which the next steps do not change."""
+    """A copy of ``state`` with all tensors on the CPU, unaffected by the following steps."""
     if isinstance(state, torch.Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):

@@ -1,4 +1,4 @@
-"""What a run passes to USB's constructor: our context, and USB's own arguments filled from it."""
+"""The context of a run, and USB's own arguments, which are derived from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from semilearn_ext.settings import Settings
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run: settings, data, device, process group, and the folder to write to (None: nothing is written)."""
+    """One run: settings, data, device, process group, and the folder to write to (None to write nothing)."""
 
     settings: Settings
     data: SSDGData
@@ -36,13 +36,13 @@ def make_context(
 
 
 class UsbArgs(Namespace):
-    """USB's arguments. Our context is no part of ``vars(args)``, which USB hands to its trackers."""
+    """USB's arguments. Our context is not part of ``vars(args)``, which USB passes to its experiment trackers."""
 
     __slots__ = ("context",)
 
 
 def usb_args(context: RunContext) -> UsbArgs:
-    """The arguments that ``semilearn.algorithms.get_algorithm`` wants, ours included as ``args.context``."""
+    """The arguments that ``semilearn.algorithms.get_algorithm`` expects, with our context as ``args.context``."""
     settings, data = context.settings, context.data
     distributed = context.group.distributed
     ours = settings.flat()
@@ -74,5 +74,5 @@ def usb_args(context: RunContext) -> UsbArgs:
 
 
 def registry_name(algorithm: str, step: str = "usb") -> str:
-    """The key in USB's registry: ``ssdg_<algorithm>``, because the names without prefix run on stock USB."""
+    """The key in USB's registry: ``ssdg_<algorithm>``, because the names without a prefix run on stock USB."""
     return f"ssdg_{algorithm}" if step == "usb" else f"ssdg_{algorithm}@{step}"

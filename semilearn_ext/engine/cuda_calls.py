@@ -1,6 +1,6 @@
-"""Some of USB's algorithms call ``tensor.cuda(gpu)`` in the middle of a step. Here that means ``tensor.to(device)``.
+"""Redirect ``tensor.cuda(gpu)``, which some of USB's algorithms call inside a step, to ``tensor.to(device)``.
 
-A TorchFunctionMode sees every call on a tensor while it is active, so nothing of USB or torch is changed.
+A TorchFunctionMode intercepts every call on a tensor while it is active, so neither USB nor torch is changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class CudaMeans(TorchFunctionMode):
-    """Within this context, ``tensor.cuda(...)`` is ``tensor.to(device)``."""
+    """Within this context, ``tensor.cuda(...)`` means ``tensor.to(device)``."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()

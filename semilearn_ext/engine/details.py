@@ -1,7 +1,7 @@
-"""Who is mistaken for whom, how well confidence is calibrated, and which pseudo labels are right: pure functions.
+"""Confusion matrices, calibration and the quality of pseudo labels, as pure functions.
 
-``logits`` are (N, C), ``labels`` and ``predictions`` (N,), all on the CPU: the sums are in double precision, which not
-every device has. True labels of unlabelled images are used for measuring only.
+``logits`` are (N, C), ``labels`` and ``predictions`` (N,), all on the CPU, because the sums are in double precision,
+which not every device supports. The true labels of unlabelled images are used only for these measurements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Details(NamedTuple):
     """The numbers of one evaluation."""
 
     content: dict[str, Any]
-    """For ``details.json``: ``confusion`` and ``calibration`` by set of images; ``pseudo_labels``, if there are any."""
+    """For ``details.json``: ``confusion`` and ``calibration`` per set of images, and ``pseudo_labels``, if any."""
     scalars: dict[str, float | None]
     """For the evaluation record."""
 
@@ -30,9 +30,9 @@ def confusion(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
 
 
 def calibration(logits: Tensor, labels: Tensor, bins: int = BINS) -> list[dict[str, Any]]:
-    """Count, mean confidence and accuracy of the images in each bin of confidence, the highest probability.
+    """Count, mean confidence and accuracy of the images in each bin of confidence (the highest probability).
 
-    Bin k of M has the confidences in (k / M, (k + 1) / M]. Confidence and accuracy are None in a bin without images.
+    Bin k of M contains the confidences in (k / M, (k + 1) / M]. Confidence and accuracy are None in an empty bin.
     """
     confidence, prediction = logits.double().softmax(1).max(1)
     correct = (prediction == labels).double()
@@ -51,22 +51,24 @@ def calibration(logits: Tensor, labels: Tensor, bins: int = BINS) -> list[dict[s
 
 
 def calibration_error(bins: list[dict[str, Any]]) -> float:
-    """Expected calibration error (Guo et al., ICML 2017, Eq. 3): the mean of |accuracy - confidence| over all images,
-    both taken from the image's bin."""
-    images = sum(each["count"] for each in bins)
-    return sum(each["count"] * abs(each["accuracy"] - each["confidence"]) for each in bins if each["count"]) / images
+    """Expected calibration error (Guo et al., ICML 2017, https://arxiv.org/abs/1706.04599, Eq. 3).
+
+    It is the mean over all images of |accuracy - confidence| of the image's bin.
+    """
+    images = sum(bin_["count"] for bin_ in bins)
+    return sum(bin_["count"] * abs(bin_["accuracy"] - bin_["confidence"]) for bin_ in bins if bin_["count"]) / images
 
 
 def pseudo_labels(labels: Tensor, predictions: Tensor, passed: Tensor, classes: int) -> dict[str, Any]:
-    """By class, how many pseudo labels pass the threshold and how good they are.
+    """The number and the quality of the pseudo labels above the threshold, per class.
 
     Args:
         passed: (N,) whether the image passes the threshold.
 
     Returns:
-        ``confusion`` (C, C) of the images that pass. ``precision``: of those with this pseudo label, the share whose
-        true class it is. ``recall``: of all images of this class, the share that pass with the right pseudo label.
-        None where there is no such image.
+        ``confusion``: (C, C) of the images that pass. ``precision``: share of the passing images with this pseudo label
+        that belong to this class. ``recall``: share of all images of this class that pass with the correct pseudo
+        label. None if there are no such images.
     """
     counts = confusion(labels[passed], predictions[passed], classes)
     right = counts.diagonal().tolist()
@@ -80,7 +82,7 @@ def pseudo_labels(labels: Tensor, predictions: Tensor, passed: Tensor, classes: 
 
 
 def macro_mean(shares: list[float | None]) -> float | None:
-    """The mean over the classes that have a value; None when none has."""
+    """The mean over the classes that have a value; None if no class has one."""
     known = [share for share in shares if share is not None]
     return sum(known) / len(known) if known else None
 
@@ -88,11 +90,11 @@ def macro_mean(shares: list[float | None]) -> float | None:
 def measure_details(
     logits: dict[str, Tensor], labels: dict[str, Tensor], weight: Tensor | None, classes: tuple[str, ...]
 ) -> Details:
-    """Everything above.
+    """Compute all of the above.
 
     Args:
-        logits, labels: by set of images: ``target``, ``source_val`` and, unless the method has none, ``unlabeled``.
-        weight: (N,) of the unlabelled images; a weight of 1 passes the threshold. None: the method has no threshold.
+        logits, labels: per set of images: ``target``, ``source_val`` and, if the method uses them, ``unlabeled``.
+        weight: (N,) of the unlabelled images; a weight of 1 passes the threshold. None if the method has no threshold.
     """
     content: dict[str, Any] = {"classes": list(classes), "images": {}, "pseudo_labels": None}
     scalars: dict[str, float | None] = {}

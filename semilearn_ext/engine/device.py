@@ -29,11 +29,11 @@ CPU_INSTRUCTIONS: dict[torch.dtype, tuple[str, ...]] = {
 }
 """What a CPU calls its instructions for a type; the last name is Arm's. Without any of them the type is emulated."""
 DTYPES: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What ``precision`` may name, and the type that forward passes compute in."""
+"""The values of ``precision`` and the data types of the forward pass."""
 
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
-    """CUDA, MPS or CPU: the first one that is available, or the one that ``device`` names. Process k takes GPU k."""
+    """The first available of CUDA, MPS and CPU, or the one given by ``device``. Process k uses GPU k."""
     problem = unusable_gpu(local_rank) if settings.device in ("auto", "cuda") else ""
     cuda = torch.cuda.is_available() and not problem
     available = {"cuda": cuda, "mps": torch.backends.mps.is_available(), "cpu": True}
@@ -41,7 +41,7 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
     if name == "auto":
         name = next(kind for kind, usable in available.items() if usable)
         if problem:
-            warnings.warn(f"this runs on the {name}, not on the NVIDIA GPU: {problem}", stacklevel=1)
+            warnings.warn(f"running on the {name} instead of the NVIDIA GPU: {problem}", stacklevel=1)
     elif not available[name]:
         usable = ", ".join(kind for kind, usable in available.items() if usable)
         reason = f" ({problem})" if problem else ""
@@ -60,14 +60,14 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
 
 @dataclass(frozen=True)
 class Precision:
-    """How numbers are kept in the forward pass: plain float32 when ``dtype`` is None."""
+    """The data type of the forward pass; plain float32 if ``dtype`` is None."""
 
     device: torch.device
     dtype: torch.dtype | None
 
     @property
     def name(self) -> str:
-        """As in the setting ``precision``."""
+        """The value of the setting ``precision``."""
         return next(name for name, dtype in DTYPES.items() if dtype is self.dtype)
 
     @property
@@ -77,13 +77,13 @@ class Precision:
 
     @property
     def context(self) -> Callable[[], Any]:
-        """What USB calls ``amp_cm``: a function that makes the context of a forward pass."""
+        """USB's ``amp_cm``: a function that returns the context manager of a forward pass."""
         if self.dtype is None:
             return contextlib.nullcontext
         return functools.partial(torch.autocast, self.device.type, dtype=self.dtype)
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Only float16 needs its gradients scaled; otherwise a scaler that passes everything through."""
+        """A gradient scaler, which does nothing unless the precision is float16."""
         return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
     def slow(self) -> str:
@@ -97,10 +97,10 @@ class Precision:
 
 
 def choose_precision(settings: Settings, device: torch.device) -> Precision:
-    """What ``precision`` names. ``auto`` means half precision on CUDA and float32 elsewhere.
+    """The precision given by ``precision``. ``auto`` means half precision on CUDA and float32 elsewhere.
 
-    A CPU computes bfloat16 when asked to, hardware for it or not (:meth:`Precision.slow`). Algorithms that half
-    precision would break compute in float32.
+    A CPU uses bfloat16 on request, even without hardware support (:meth:`Precision.slow`). Algorithms that do not work
+    in half precision use float32.
     """
     reason = ALGORITHMS.get(settings.base, settings.where("algorithm")).needs_float32
     if settings.precision != "auto":
@@ -111,7 +111,7 @@ def choose_precision(settings: Settings, device: torch.device) -> Precision:
 
 
 def fast_precision(device: torch.device) -> Precision:
-    """The fastest for networks that are not trained; not every CPU has hardware for less than float32."""
+    """The fastest precision for networks that are not trained; not every CPU has hardware for half precision."""
     if device.type == "cpu" and not _has_any(CPU_BFLOAT16):
         return Precision(device, None)
     return half_precision(device)
@@ -123,7 +123,7 @@ def _has_any(instructions: tuple[str, ...]) -> bool:
 
 
 def half_precision(device: torch.device) -> Precision:
-    """bfloat16 where there is hardware for it, else float16."""
+    """bfloat16 if the hardware supports it, otherwise float16."""
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return Precision(device, torch.float16)
     return Precision(device, torch.bfloat16)
@@ -132,7 +132,7 @@ def half_precision(device: torch.device) -> Precision:
 def choose_views(settings: Settings, device: torch.device) -> str:
     """Where views are computed: ``cpu`` or ``device``. ``auto`` means the device on CUDA.
 
-    Apple's GPUs share their memory with a fast CPU, and the device kernels have not been measured on one.
+    Not on MPS: Apple's GPUs share their memory with a fast CPU, and the device kernels have not been measured there.
     """
     if settings.views_on != "auto":
         return settings.views_on
@@ -140,10 +140,10 @@ def choose_views(settings: Settings, device: torch.device) -> str:
 
 
 def evaluation_batch(settings: Settings, device: torch.device) -> int:
-    """Images per forward pass without gradient: ``eval_batch_size``, or a power of two by the device's free memory.
+    """Images per forward pass without gradient: ``eval_batch_size``, or a power of two that fits the free memory.
 
-    Half of that memory, if a network needs 32 times the bytes of a float32 image, three times what ResNet-18 does. More
-    than 1024 images are no faster.
+    The estimate uses half of the free memory and assumes that the network needs 32 times the size of a float32 image,
+    which is three times what ResNet-18 needs. Batches of more than 1024 images are no faster.
     """
     if settings.eval_batch_size or device.type != "cuda":
         return settings.eval_batch_size or 256
@@ -152,9 +152,9 @@ def evaluation_batch(settings: Settings, device: torch.device) -> int:
 
 
 def set_backends(precision: Precision) -> None:
-    """cuDNN's autotuning and TF32 convolutions with the fast profile; without it neither.
+    """Enable cuDNN's autotuning and TF32 convolutions for the fast profile, and disable them otherwise.
 
-    Matrix products outside of autocast are those of the losses and stay exact, which is torch's default.
+    Matrix products outside autocast are those of the losses; they stay in full float32, which is torch's default.
     """
     if precision.device.type == "cuda":
         torch.backends.cudnn.benchmark = precision.is_fast
@@ -166,7 +166,7 @@ def use_channels_last(settings: Settings, device: torch.device) -> bool:
 
 
 def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Module:
-    """Put ``model`` on ``device`` in the memory format and with the compiler that the settings ask for."""
+    """Move ``model`` to ``device``, and set the memory format and compilation given in the settings."""
     model.to(device)
     if use_channels_last(settings, device):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -177,7 +177,7 @@ def place(model: nn.Module, settings: Settings, device: torch.device) -> nn.Modu
 
 
 def autocast_network(model: nn.Module, precision: Precision) -> None:
-    """Let ``model`` compute in ``precision`` by itself and return float32, for steps that are not made for autocast."""
+    """Make ``model`` compute in ``precision`` but return float32, for steps that do not support autocast."""
     forward = model.forward
 
     def in_precision(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +195,7 @@ def _check_compiler(settings: Settings, device: torch.device) -> None:
 
 
 def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
-    """A batch's tensor on ``device``, images in the network's memory format."""
+    """Move a tensor of a batch to ``device``; images get the memory format of the network."""
     return send(value, device, torch.channels_last if channels_last and value.ndim == 4 else torch.preserve_format)
 
 

@@ -1,4 +1,4 @@
-"""Averaged weights, updated in place, and only where they are used."""
+"""An exponential moving average of the weights that is updated in place, and only for methods that use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semilearn_ext.semilearn_api import EMA, Hook
 class InPlaceEMA(EMA):
     """USB's EMA with one fused update of the shadow weights instead of two new copies of the network per step."""
 
-    # Autocast keeps the weights that it has cast, by parameter, and would go on using those from before the swap.
+    # Autocast caches the weights that it has cast, and would otherwise keep using those from before the swap.
 
     def apply_shadow(self) -> None:
         super().apply_shadow()
@@ -26,7 +26,7 @@ class InPlaceEMA(EMA):
 
 
 class EMAHook(Hook):
-    """Updates ``algorithm.ema`` after the optimizer, if there is one."""
+    """Updates ``algorithm.ema``, if there is one, after every optimizer step."""
 
     def after_train_step(self, algorithm: object) -> None:
         ema = getattr(algorithm, "ema", None)

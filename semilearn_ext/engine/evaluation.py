@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def predict(
     algorithm: SSDGBase, images: PlainImages, out_key: str = "logits", width: int | None = None
 ) -> torch.Tensor:
-    """(N, C) logits of all ``images``, or another output of the given width, computed by all processes together."""
+    """Logits (N, C) of all ``images``, or another output of the given width. All processes share the work."""
     context = algorithm.context
     logits = torch.zeros(len(images), width or algorithm.num_classes, device=context.device)
     for part, x in images.share(context.group.rank, context.group.world_size):
@@ -40,12 +40,12 @@ def top1(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def unlabeled_metrics(logits: Tensor, labels: Tensor, weight: Tensor | None) -> dict[str, float | None]:
-    """Accuracy on all unlabelled source images, the share that the base is confident of, and the accuracy on those.
+    """Accuracy on all unlabelled source images, share of confident images, and accuracy on those.
 
-    The true labels are used for measuring only. For soft masks the share is the mean weight.
+    The true labels are used only for these metrics. For soft masks the share is the mean weight.
 
     Args:
-        weight: (N,) by :func:`confidence_mask`; None when the base has no mask.
+        weight: (N,) from :func:`confidence_mask`; None if the base has no mask.
     """
     labels = labels.to(logits.device)
     correct = (logits.argmax(1) == labels).float()
@@ -62,10 +62,10 @@ def unlabeled_metrics(logits: Tensor, labels: Tensor, weight: Tensor | None) -> 
 
 
 def observation_metrics(prob: Tensor, labels: Tensor, unconfident: Tensor) -> dict[str, float | None]:
-    """The paper's observation (its first table and figure).
+    """The observation in the first table and figure of the UPCSC paper (https://arxiv.org/abs/2503.13915).
 
     The share of unlabelled images that are unconfident (UUS rate); the share of those whose true class is among their
-    candidates, the classes with a confidence above 1 / C (inclusion rate); and how many candidates they have.
+    candidates, the classes with a confidence above 1 / C (inclusion rate); and their mean number of candidates.
     """
     candidates = prob > 1 / prob.shape[1]
     included = candidates.gather(1, labels[:, None])[:, 0].float()
@@ -77,13 +77,13 @@ def observation_metrics(prob: Tensor, labels: Tensor, unconfident: Tensor) -> di
 
 
 def _mean_over(values: Tensor, weight: Tensor) -> float | None:
-    """The weighted mean, or None when nothing has any weight."""
+    """The weighted mean, or None if all weights are zero."""
     total = float(weight.sum())
     return float((values * weight).sum()) / total if total else None
 
 
 def measure(algorithm: SSDGBase) -> tuple[dict[str, Any], Details]:
-    """All metrics of the model as it is now, and their details."""
+    """All metrics of the current model, and their details."""
     algorithm.model.eval()
     if algorithm.settings.eval_with_ema and algorithm.ema is not None:
         algorithm.ema.apply_shadow()
@@ -107,7 +107,7 @@ def measure(algorithm: SSDGBase) -> tuple[dict[str, Any], Details]:
 
 
 def measure_averages(algorithm: SSDGBase) -> dict[str, float]:
-    """``target/top1.ema``, ``source_val/top1.ema`` and the same for ``swa``. Training does not notice."""
+    """``target/top1.ema``, ``source_val/top1.ema`` and the same for ``swa``. Does not affect training."""
     metrics = {}
     for name in algorithm.averages.begun():
         with algorithm.averages.applied(name, algorithm.model):
@@ -115,15 +115,17 @@ def measure_averages(algorithm: SSDGBase) -> dict[str, float]:
                 estimate_statistics(algorithm)
             algorithm.model.eval()
             for images in ("target", "source_val"):
-                shown = algorithm.eval_sets[images]
-                metrics[f"{images}/top1.{name}"] = top1(predict(algorithm, shown), shown.labels)
+                eval_set = algorithm.eval_sets[images]
+                metrics[f"{images}/top1.{name}"] = top1(predict(algorithm, eval_set), eval_set.labels)
     algorithm.model.train()
     return metrics
 
 
 class EvaluationHook(Hook):
-    """Measures every ``num_eval_iter`` steps and after the last, and appends the record to the run's metrics; the
-    details of the last evaluation become a file of their own at the end of the run."""
+    """Evaluates every ``num_eval_iter`` steps and after the last one, and appends the record to the run's metrics.
+
+    The details of the last evaluation are written to a separate file at the end of the run.
+    """
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         is_last = self.is_last_iter(algorithm)

@@ -1,4 +1,4 @@
-"""The hooks of a step besides evaluation and checkpoints."""
+"""The hooks of a step, except those for evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class FiniteLossHook(Hook):
-    """Stops before the weights are updated when a loss is not finite, so the last checkpoint stays good.
+    """Stops the run before the update if a loss is not finite, so that the last checkpoint stays good.
 
-    On a GPU losses are tensors, and reading one waits for the device, so that is done only in the steps that are
-    recorded or saved: nothing bad gets into a checkpoint.
+    On a GPU, losses are tensors and reading one waits for the device. They are therefore read only in steps that are
+    logged or saved, which is enough to keep bad weights out of every checkpoint.
     """
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
@@ -41,10 +41,10 @@ class FiniteLossHook(Hook):
 
 
 class UpdateHook(ParamUpdateHook):
-    """USB's update, with gradients averaged over the processes and without waiting for the device."""
+    """USB's parameter update, with gradients averaged over the processes and without waiting for the device."""
 
     def before_train_step(self, algorithm: SSDGBase) -> None:
-        """USB starts a CUDA timer here."""
+        """Does nothing; USB starts a CUDA timer here."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         scaler = algorithm.loss_scaler
@@ -55,7 +55,7 @@ class UpdateHook(ParamUpdateHook):
             torch.nn.utils.clip_grad_norm_(algorithm.model.parameters(), algorithm.clip_grad)
         scaler.step(algorithm.optimizer)
         scaler.update()
-        if algorithm.scheduler is not None:  # Dash's warm-up goes without
+        if algorithm.scheduler is not None:  # there is none in Dash's warm-up
             algorithm.scheduler.step()
         algorithm.optimizer.zero_grad()
 
@@ -70,7 +70,7 @@ class LoaderSeekHook(Hook):
 
 
 class StopHook(Hook):
-    """Saves and stops the run after a step when a stop was requested (Ctrl-C, a scheduler's signal)."""
+    """Saves a checkpoint and stops the run after a step if a stop was requested (Ctrl-C or a scheduler's signal)."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         context = algorithm.context
@@ -90,7 +90,7 @@ class StopHook(Hook):
 
 
 class TensorBoardHook(Hook):
-    """Writes to TensorBoard every ``num_log_iter`` steps and at evaluations."""
+    """Logs to TensorBoard every ``num_log_iter`` steps and at evaluations."""
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
         if is_logged(self, algorithm):
@@ -105,8 +105,10 @@ def is_logged(hook: Hook, algorithm: SSDGBase) -> bool:
 
 
 class WandbHook(WANDBHook):
-    """USB's hook for Weights & Biases, with every number that TensorBoard gets: USB's own sends a few names only, and
-    the accuracy on the target is not among them."""
+    """USB's hook for Weights & Biases, but with every number that TensorBoard gets.
+
+    USB's own hook sends only a few, and the accuracy on the target domain is not among them.
+    """
 
     def before_run(self, algorithm: SSDGBase) -> None:
         import wandb
@@ -126,7 +128,7 @@ class WandbHook(WANDBHook):
 
 
 class ProgressHook(Hook):
-    """A progress bar on a terminal, one line per evaluation elsewhere; that line is always in the log."""
+    """Shows a progress bar on a terminal and one line per evaluation elsewhere. The lines are also logged."""
 
     def before_run(self, algorithm: SSDGBase) -> None:
         self.title = f"{algorithm.settings.algorithm} -> {algorithm.settings.target_domain}"
@@ -160,6 +162,6 @@ class ProgressHook(Hook):
 
 
 def _shown(name: str, record: dict[str, float]) -> str:
-    """``upc 1.234 x 0.333``: a term, and the weight it has in the loss where it is one of a plug-in's."""
+    """A term of the loss and, for a plug-in's term, its weight: ``upc 1.234 x 0.333``."""
     weight = record.get(f"{name}_weight")
     return f"{name.removeprefix('train/')} {record[name]:.3f}" + ("" if weight is None else f" x {weight:.3g}")

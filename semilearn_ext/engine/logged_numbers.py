@@ -1,8 +1,8 @@
-"""USB's steps read every number for the log with ``.item()``, which waits for a GPU. Here these numbers stay there.
+"""Keep the numbers that USB's steps log on the GPU. USB reads each with ``.item()``, which waits for the device.
 
-All of USB's steps end in the same way: they pass their loss to ``process_out_dict``, and then what they log to
-``process_log_dict``. Between these two calls a TorchFunctionMode answers ``.item()`` with the tensor itself, so the
-computations of a step see nothing of it, and nothing of USB or torch is changed. Who uses a logged number reads it.
+All of USB's steps end in the same way: they pass their loss to ``process_out_dict``, and then the numbers to log to
+``process_log_dict``. Between these two calls a TorchFunctionMode makes ``.item()`` return the tensor itself. The
+computations of the step are not affected, and neither USB nor torch is changed. A number is read when it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from semilearn_ext.semilearn_api import AlgorithmBase
 
 
 class NumbersStay(TorchFunctionMode):
-    """Within this context, ``tensor.item()`` is the tensor, without gradient."""
+    """Within this context, ``tensor.item()`` returns the tensor itself, detached."""
 
     def __torch_function__(
         self,
@@ -34,12 +34,12 @@ class NumbersStay(TorchFunctionMode):
 
 
 def without_reading(algorithm: type[AlgorithmBase], train_step: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Methods of a subclass of ``algorithm`` whose ``train_step`` reads no number for the log from a GPU."""
+    """Methods for a subclass of ``algorithm`` whose ``train_step`` does not read logged numbers from a GPU."""
 
     # The loaders read the names of the views from this function's signature.
     @functools.wraps(train_step)
     def step(self: Any, **batch: Any) -> Any:
-        # The mode ends with the step, however the step ends.
+        # The mode ends with the step, even if the step raises an error.
         with ExitStack() as self.while_logging:
             return train_step(self, **batch)
 

@@ -1,6 +1,6 @@
-"""An NVIDIA GPU that the installed torch cannot use: is there one, why, and what to do.
+"""Detect an NVIDIA GPU that the installed torch cannot use, with the reason and the remedy.
 
-torch says only that no CUDA device is available, or fails at the first operation.
+torch only reports that no CUDA device is available, or fails at the first operation.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import torch
 
 DRIVER = Path("/proc/driver/nvidia/version")
 SIGNS = (DRIVER, Path("/dev/nvidiactl"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
-"""Files that there are only with an NVIDIA driver: on Linux, in containers, on Windows' Linux."""
+"""Files that exist only with an NVIDIA driver: on Linux, in containers, and in the Windows Subsystem for Linux."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""By major version of CUDA."""
+"""The oldest driver for each major version of CUDA."""
 
 
 def unusable_gpu(number: int = 0) -> str:
-    """Why GPU ``number`` of this machine cannot be used and what to install; empty if it can, or if there is none."""
+    """Why GPU ``number`` cannot be used and what to install; empty if it can be used or does not exist."""
     if torch.version.hip is not None or os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return ""
     if torch.cuda.is_available():
-        return _too_old_a_card(number) if number < torch.cuda.device_count() else ""
+        return _unsupported_capability(number) if number < torch.cuda.device_count() else ""
     if not any(path.exists() for path in SIGNS):
         return ""
     if torch.version.cuda is None:
@@ -37,11 +37,11 @@ def unusable_gpu(number: int = 0) -> str:
         )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     hint = "" if visible is None else f" and CUDA_VISIBLE_DEVICES={visible}"
-    return f"its driver {driver or '(unknown version)'} does not answer; check nvidia-smi{hint}"
+    return f"its driver {driver or '(unknown version)'} does not respond; check nvidia-smi{hint}"
 
 
 def driver_version() -> str:
-    """As in ``470.57.02``; empty if it is unknown."""
+    """The version of the driver, such as ``470.57.02``; empty if it is unknown."""
     try:
         version = re.search(r"\b(\d{3,}\.\d[\d.]*)", DRIVER.read_text(errors="replace"))
     except OSError:
@@ -49,7 +49,7 @@ def driver_version() -> str:
     return version.group(1) if version else ""
 
 
-def _too_old_a_card(number: int) -> str:
+def _unsupported_capability(number: int) -> str:
     capability, built_for = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
     if not built_for or runs_on(capability, built_for):
         return ""
@@ -60,10 +60,10 @@ def _too_old_a_card(number: int) -> str:
 
 
 def runs_on(capability: tuple[int, int], built_for: Iterable[str]) -> bool:
-    """Whether code for these architectures runs on a card: ``sm_75`` on 7.5 up to 7.9, ``compute_75`` on all later."""
+    """Whether code for these architectures runs on a GPU: ``sm_75`` on 7.5 to 7.9, ``compute_75`` on all later ones."""
     for architecture in built_for:
         kind, _, digits = architecture.rstrip("abcdef").partition("_")
-        own = divmod(int(digits), 10)
-        if own <= capability and (kind == "compute" or own[0] == capability[0]):
+        version = divmod(int(digits), 10)
+        if version <= capability and (kind == "compute" or version[0] == capability[0]):
             return True
     return False

@@ -21,9 +21,9 @@ def learning_rates(settings: Settings) -> dict[str, float]:
 
 
 def parameter_groups(model: nn.Module, settings: Settings) -> list[dict[str, Any]]:
-    """One group per role, or two where norm layers and biases get no weight decay. ``name`` is the role.
+    """One group per role, or two if norm layers and biases get no weight decay. ``name`` is the role.
 
-    Parameters of plug-ins are moved to a group of their own by the plug-in mixin.
+    The plug-in mixin moves the parameters of plug-ins to a separate group.
     """
     groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -50,7 +50,7 @@ def build_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimiz
 
 
 def rate_factor(settings: Settings, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
-    """Iteration -> factor on the first learning rate.
+    """A function from the iteration to a factor on the initial learning rate.
 
     The paper's schedule is 0.5 (1 + cos(pi t / T)) with t counted in whole epochs; USB's is cos(7 pi t / 16 T)
     with t in iterations.

@@ -1,7 +1,7 @@
 """Batch norm over the images of all processes, on any device.
 
-torch's SyncBatchNorm needs GPUs. This one sums counts, sums and squares with a differentiable all-reduce, so two
-CPU processes with half a batch each normalise, and get gradients, as one with the whole batch does.
+torch's SyncBatchNorm needs GPUs. This one adds up counts, sums and squares with a differentiable all-reduce, so two CPU
+processes with half a batch each get the same statistics and gradients as one process with the whole batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PortableSyncBatchNorm(nn.BatchNorm2d):
 
 
 def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
-    """``model`` with its batch norms counting all processes' images."""
+    """Make the batch norms of ``model`` use the images of all processes."""
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for parent in model.modules():

@@ -24,7 +24,8 @@ from semilearn_ext import documents
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.names import check_folder_name
 from semilearn_ext.report.record_sums import check_sums
-from semilearn_ext.runs.folder import LARGEST_RECORD, RunFolder
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.runs.record_file import LARGEST_RECORD
 from semilearn_ext.runs.result import AVERAGES, FORMAT, PROTOCOLS, scalars
 from semilearn_ext.settings.schema import KEYS
 

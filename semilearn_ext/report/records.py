@@ -14,7 +14,8 @@ from semilearn_ext.names import LONGEST, check_folder_name
 from semilearn_ext.report.methods import MethodId, domains_of
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.record_files import EXPERIMENT_FILE, Source, read_experiment
-from semilearn_ext.runs.folder import MARKERS, RunFolder, RunName, find_folders
+from semilearn_ext.runs.find import MARKERS, find_folders
+from semilearn_ext.runs.folder import RunFolder, RunName
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 from semilearn_ext.settings.content import FOLDER
 

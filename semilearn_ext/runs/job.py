@@ -1,11 +1,11 @@
-"""One run of a sweep: the files that a sweep keeps in the run's folder, and the state that they show.
+"""One run of a sweep: the files that a sweep writes to the run's folder, and the state that follows from them.
 
-job.json      what was planned: the settings, the folder that relative paths start from, the id in a cluster's queue
+job.json      the plan: settings, the folder that paths are relative to, the id in a cluster's queue
 state.json    the number of attempts, and whether the last one failed or was stopped
 console.txt   the output of the process
 
-A run is done when it has a ``result.json``, and running while a live process holds its lock. ``state.json`` separates
-failed runs from stopped or killed ones, which resume when they are started again.
+A run is done when it has a ``result.json``, and running while a live process holds its lock. ``state.json``
+distinguishes failed runs from stopped or killed ones, which resume when they are started again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 from semilearn_ext import documents, files
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.runs import lock
-from semilearn_ext.runs.folder import LARGEST_RECORD, RunFolder, run_path
+from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.record_file import read_bytes
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.load import Raw, resolve
 
 EXIT_LOCKED = 75
-"""The exit code of a job that another process is training, or has tried in the meantime."""
+"""The exit code of a job that another process is training or has attempted in the meantime."""
 
 
 class State(Enum):
@@ -55,7 +56,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Job:
-    """A run's folder, and its state at the time it was read."""
+    """The folder of a run, and its state when it was read."""
 
     folder: Path
     status: Status
@@ -66,24 +67,24 @@ class Job:
 
     @property
     def title(self) -> str:
-        """Dataset, labels, method, target and seed: the names of the folders."""
+        """Dataset, labels, method, target and seed, as in the path of the folder."""
         return "/".join(self.folder.parts[-5:])
 
 
 def write_plan(folder: Path, settings: Settings) -> None:
-    """Write ``job.json``: all that is needed to train the run in another process."""
+    """Write ``job.json``: everything that is needed to train the run in another process."""
     plan = {"cwd": os.getcwd(), "settings": settings.flat(), "queue_id": read_queue_id(folder)}
     files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
 def write_queue_id(folder: Path, queue_id: str) -> None:
-    """Add the id that a cluster's queue has given to the planned run."""
+    """Add the id of the planned run in a cluster's queue."""
     plan = {**_read_plan(RunFolder(folder).job_file), "queue_id": queue_id}
     files.write_json(RunFolder(folder).job_file, plan, flush=False)
 
 
 def planned_cores(folder: Path) -> int:
-    """The CPU cores that the planned run can use: one to train, and one for each process of its two loaders."""
+    """The number of CPU cores that the planned run can use: one for training and one per loader process."""
     workers = _read_plan(RunFolder(folder).job_file)["settings"].get("num_workers", 0)
     return 1 + 2 * workers if isinstance(workers, int) else 1
 
@@ -103,7 +104,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 
 def enter_plan(folder: Path) -> Settings:
-    """Read the settings planned in ``folder``, and change to the directory that their relative paths start from."""
+    """Read the settings planned in ``folder``, and change to the directory that their paths are relative to."""
     path = RunFolder(folder).job_file
     if not path.exists():
         raise UserError(f"{path}: does not exist; plan the run again with 'ssdg sweep'")
@@ -130,12 +131,12 @@ def read_record(folder: Path) -> Record:
 
 
 def update_record(folder: Path, **changes: Any) -> None:
-    """Change the record. While a job is running, only its own process does this."""
+    """Change the record. While a job is running, only its own process may do this."""
     files.write_json(RunFolder(folder).state_file, asdict(replace(read_record(folder), **changes)))
 
 
 def remove_plan(folder: Path) -> None:
-    """Remove what a finished run no longer needs."""
+    """Remove the files of the sweep, which a finished run no longer needs."""
     RunFolder(folder).state_file.unlink(missing_ok=True)
     RunFolder(folder).job_file.unlink(missing_ok=True)
 
@@ -157,7 +158,7 @@ def read_status(folder: Path) -> Status:
 def console_tail(folder: Path, lines: int = 5) -> list[str]:
     """The last lines of the job's output."""
     try:
-        content = documents.read_bytes(RunFolder(folder).console_file, LARGEST_RECORD, follow=False)
+        content = read_bytes(RunFolder(folder).console_file)
     except UserError:
         return []
     output = content[-100_000:].decode("utf-8", "replace").splitlines()

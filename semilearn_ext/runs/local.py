@@ -1,4 +1,4 @@
-"""Runs the jobs of a sweep on this machine: a number of parallel processes, each with the GPU assigned to it."""
+"""Run the jobs of a sweep on this machine, in parallel processes with one GPU assigned to each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from semilearn_ext.runs.process_pool import Outcome, Pool, Start
 
 TICK = 0.2
 REREAD = 2.0
-"""Seconds between two looks at what the running jobs have reached."""
+"""Seconds between two updates of the progress of running jobs."""
 SHOWN = 4
 """Number of running jobs in the live display."""
 
@@ -33,7 +33,7 @@ def assign_slots(jobs: int | None, gpus: Sequence[str], jobs_per_gpu: int | None
     Slots alternate between GPUs, so that fewer runs than slots are still spread over all GPUs.
     """
     if not gpus and jobs_per_gpu is not None:
-        raise UserError("--jobs_per_gpu: name the GPUs with --gpus, as in --gpus 0,1")
+        raise UserError("--jobs_per_gpu: list the GPUs with --gpus, as in --gpus 0,1")
     if len(set(gpus)) != len(gpus):
         raise UserError(f"--gpus: {','.join(gpus)} lists a GPU twice; use --jobs_per_gpu to share one between runs")
     if not gpus:
@@ -43,10 +43,13 @@ def assign_slots(jobs: int | None, gpus: Sequence[str], jobs_per_gpu: int | None
 
 
 def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
-    """GPUs as ``CUDA_VISIBLE_DEVICES`` names them for a run; ``visible`` is its value here, None: all are visible.
+    """The values of ``CUDA_VISIBLE_DEVICES`` for runs on ``gpus``.
 
-    As in CUDA, numbers count the visible ones: 0 is GPU 2 where only 2 and 3 are visible. What follows a name that is
-    no GPU's, such as -1 or SLURM's NoDevFiles, is not visible.
+    As in CUDA, numbers count visible GPUs: if only GPUs 2 and 3 are visible, 0 is GPU 2. Whatever follows a name
+    that is not a GPU's, such as -1 or SLURM's NoDevFiles, is not visible.
+
+    Args:
+        visible: ``CUDA_VISIBLE_DEVICES`` of this process; None if all GPUs are visible.
     """
     if visible is None:
         return list(gpus)
@@ -66,19 +69,19 @@ def _names_a_gpu(name: str) -> bool:
 
 
 def threads_per_run(slots: int) -> int:
-    """An equal share of the available cores."""
+    """An equal share of the available CPU cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // slots)
 
 
 def run(planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> dict[Path, Outcome]:
-    """Run all jobs and return how each ended, by folder.
+    """Run all jobs and return the outcome of each, by folder.
 
-    The first Ctrl-C or SIGTERM asks the jobs to save and stop, the second kills them; then Interrupted is raised.
+    The first Ctrl-C or SIGTERM asks the jobs to save and stop, the second kills them. Both raise Interrupted.
     """
     pool = Pool(planned, slots, start)
-    began = time.monotonic()
-    running = _Reached()
+    started = time.monotonic()
+    running = _Progress()
     with _stop_requests() as stop, _progress_bar(len(planned)) as bar:
         while pool.unfinished:
             if not stop.requested:
@@ -88,11 +91,11 @@ def run(planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> di
                     if stop.requested:
                         break
             for job, outcome, seconds in pool.reap():
-                said = outcome.reason or (progress.final(job.folder) if outcome.state is State.DONE else "")
-                reason = f": {said}" if said else ""
-                _print(f"{outcome.state.value:<8} {job.title} ({tqdm.format_interval(seconds)}){reason}")
+                details = outcome.reason or (progress.final(job.folder) if outcome.state is State.DONE else "")
+                suffix = f": {details}" if details else ""
+                _print(f"{outcome.state.value:<8} {job.title} ({tqdm.format_interval(seconds)}){suffix}")
                 if bar.disable:
-                    left = _time_left(pool, time.monotonic() - began)
+                    left = _time_left(pool, time.monotonic() - started)
                     _print("; ".join([f"         {summary(pool)}, about {left} left", *running.lines(pool)]))
             bar.n = len(pool.outcomes)
             if not bar.disable:
@@ -124,15 +127,15 @@ def summary(pool: Pool) -> str:
     return ", ".join([done, *(f"{count} {name}" for name, count in counts.items() if count)])
 
 
-class _Reached:
-    """What the running jobs have reached, read from their files every few seconds."""
+class _Progress:
+    """The progress of the running jobs, read from their files every few seconds."""
 
     def __init__(self) -> None:
         self.read_at = -math.inf
         self.by_folder: dict[Path, str] = {}
 
     def lines(self, pool: Pool) -> list[str]:
-        """``"pen/seed1: iteration 40, target 68.3%"`` of the first few runs that have been evaluated."""
+        """``"pen/seed1: iteration 40, target 68.3%"`` for the first few runs that have been evaluated."""
         folders = [child.job.folder for child in pool.running[:SHOWN]]
         if time.monotonic() - self.read_at > REREAD:
             self.read_at = time.monotonic()
@@ -146,8 +149,8 @@ def _time_left(pool: Pool, elapsed: float) -> str:
 
 
 def _progress_bar(total: int) -> Any:
-    """A bar on a terminal, nothing elsewhere."""
-    tqdm.monitor_interval = 0  # its thread must not exist in a process that forks
+    """A progress bar on a terminal, nothing elsewhere."""
+    tqdm.monitor_interval = 0  # no monitor thread, because this process forks
     bar_format = "{percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
     return tqdm(total=total, bar_format=bar_format, smoothing=0, disable=None, leave=False, dynamic_ncols=True)
 
@@ -172,7 +175,7 @@ class _StopRequests:
         self.count += 1
 
     def take(self) -> signal.Signals | None:
-        """The signal to send to the jobs now, if any: SIGTERM at first, then SIGKILL."""
+        """The signal to send to the jobs now, if any: first SIGTERM, then SIGKILL."""
         if self.count == self.passed_on:
             return None
         self.passed_on = self.count

@@ -1,12 +1,12 @@
-"""A lock on a run folder: one process trains a run at a time, also on file systems shared between machines.
+"""A lock on a run folder: only one process trains a run at a time, even on file systems shared between machines.
 
-``lock.json`` in the folder names the process, which touches the file every few seconds. A lock is stale when its
-process no longer exists on this machine or, for a process on another machine, when the file has not been touched for a
+``lock.json`` in the folder identifies the process, which touches the file every few seconds. A lock is stale if its
+process no longer exists on this machine or, for a process on another machine, if the file has not been touched for a
 while. The file is created exclusively, and a stale one is rewritten in place under the kernel's file lock: if several
-processes try at once, one of them wins and the others see its name.
+processes try at once, exactly one of them succeeds.
 
-The kernel's lock alone (``flock``, or the package filelock) is not enough: some cluster file systems keep it per node
-or do not have it, and it does not tell who holds it.
+The kernel's lock alone (``flock``, or the package filelock) is not enough: on some cluster file systems it works only
+within a node or not at all, and it does not tell which process holds it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEARTBEAT = 5.0
 SILENCE = 120.0
 """Seconds without a heartbeat after which a process on another machine is considered dead."""
 FUTURE = 3600.0
-"""A lock that was touched later than this many seconds from now was touched by nobody."""
+"""A lock whose modification time is more than this many seconds in the future is considered stale."""
 _LARGEST = 4096
 
 
@@ -80,7 +80,7 @@ def holder_of(folder: Path) -> Holder | None:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Lock ``folder`` within this context, or raise :class:`Held`. A process may lock a folder that it has locked."""
+    """Lock ``folder`` within this context, or raise :class:`Held`. A process may lock the same folder again."""
     folder.mkdir(parents=True, exist_ok=True)
     holder = holder_of(folder)
     if holder is not None and holder.is_this_process:
@@ -121,7 +121,7 @@ def _acquire(folder: Path) -> Holder:
 
 
 def _take_over(path: Path, mine: Holder) -> bool:
-    """Replace a stale lock by ``mine``. False if the file is gone, so try again. The lock of a live process raises."""
+    """Replace a stale lock by ``mine``. Returns False if the file is gone; raises :class:`Held` if it is not stale."""
     with _locked(path) as descriptor:
         if descriptor is None:
             return False
@@ -142,7 +142,7 @@ def _release(path: Path, mine: Holder) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int | None]:
-    """The open file at ``path`` with the kernel's lock on it; None if it is gone or was replaced in the meantime."""
+    """The open file at ``path``, locked by the kernel; None if it was removed or replaced in the meantime."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def _locked(path: Path) -> Iterator[int | None]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UserError(f"{path}: cannot be a lock, because it is not a regular file; remove it")
-        with contextlib.suppress(OSError):  # not every cluster file system has it; creation is exclusive anyway
+        with contextlib.suppress(OSError):  # not supported by every file system; creation is exclusive anyway
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             same = os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -165,7 +165,7 @@ def _locked(path: Path) -> Iterator[int | None]:
 
 
 def _beat(path: Path, mine: Holder, released: threading.Event) -> None:
-    """Touch the lock regularly. If another process has taken it over (this one was suspended), exit without writing."""
+    """Touch the lock regularly. Exit if another process has taken it over while this one was suspended."""
     while not released.wait(HEARTBEAT):
         try:
             if _read(path) not in (mine, None):
@@ -189,7 +189,7 @@ def _encode(holder: Holder) -> bytes:
 
 
 def _decode(content: bytes) -> Holder | None:
-    """The holder; None if the file is empty or incomplete."""
+    """The holder, or None if the file is empty or incomplete."""
     try:
         holder = Holder(**documents.parse_json(content, LOCK_FILE))
     except (UserError, TypeError):
@@ -214,7 +214,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """The start time of process ``pid`` as the system prints it; None if there is none, or only a zombie."""
+    """The start time of process ``pid`` as reported by the system; None if it does not exist or is a zombie."""
     if Path("/proc/self/stat").exists():
         try:
             state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,6 @@
-"""The processes of a local sweep: one per job, started by command or by fork, and the pool that keeps track of them.
+"""The processes of a local sweep, one per job, and the pool that manages them.
 
-``concurrent.futures`` does not fit: one killed worker breaks its whole pool, a worker cannot be sent a signal, and
+``concurrent.futures`` is not suitable: one killed worker breaks its whole pool, a worker cannot be sent a signal, and
 workers do not outlive the process that started them.
 """
 
@@ -32,7 +32,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Process(Protocol):
-    """A running job. ``subprocess.Popen`` is one."""
+    """The process of a running job. ``subprocess.Popen`` implements this protocol."""
 
     def poll(self) -> int | None: ...
 
@@ -44,9 +44,9 @@ Start = Callable[[Path, int, dict[str, str], Path], Process]
 
 
 def job_command(folder: Path, attempt: int) -> list[str]:
-    """The command that trains the run planned in ``folder``, unless another process has begun this attempt.
+    """The command that trains the run planned in ``folder``, unless another process has started this attempt.
 
-    It runs the extensions that this process has run.
+    It may run the same extensions as this process.
     """
     return [sys.executable, "-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
 
@@ -62,24 +62,24 @@ def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start
                 stdout=output,
                 stderr=output,
                 env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal goes to the sweep only, which passes it on
+                start_new_session=True,  # Ctrl-C in the terminal only reaches the sweep, which passes it on
             )
 
     return start
 
 
 def can_fork() -> bool:
-    """A process that has initialised a GPU cannot be forked safely, so jobs are forked on CPU-only machines only."""
+    """Whether jobs can be forked: only without a GPU, because a process that has initialised one cannot fork safely."""
     return sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists()
 
 
 def by_fork(target: Callable[[Path, int], int], preload: str) -> Start:
     """Start each job as a fork of this process, which imports the module ``preload`` first.
 
-    Importing torch and USB takes longer than training for a few epochs on a small benchmark does; this way it happens
-    once per sweep instead of once per run. ``target(folder, attempt)`` returns the exit code.
+    Importing torch and USB can take longer than training on a small benchmark. With forks, they are imported once per
+    sweep instead of once per run. ``target(folder, attempt)`` returns the exit code.
     """
-    # Ctrl-C ends this process at once: an exception could be swallowed somewhere in the imports. Nothing runs yet.
+    # Ctrl-C ends this process at once, because imports could swallow an exception. No job is running yet.
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     importlib.import_module(preload)
     signal.signal(signal.SIGINT, handler)
@@ -87,7 +87,7 @@ def by_fork(target: Callable[[Path, int], int], preload: str) -> Start:
 
     def start(folder: Path, attempt: int, environment: dict[str, str], console: Path) -> Process:
         process = context.Process(target=_child, args=(target, folder, attempt, environment, console))
-        # Until the child has handlers of its own, a signal must wait, or the sweep's handler would swallow it there.
+        # Block signals until the child has its own handlers; the inherited handlers of the sweep would swallow them.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -111,7 +111,7 @@ class _Fork:
 def _child(
     target: Callable[[Path, int], int], folder: Path, attempt: int, environment: dict[str, str], console: Path
 ) -> None:
-    os.setsid()  # Ctrl-C in the terminal goes to the sweep only, which passes it on
+    os.setsid()  # Ctrl-C in the terminal only reaches the sweep, which passes it on
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
@@ -124,7 +124,7 @@ def _child(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: done, failed or stopped, and why."""
+    """The outcome of a job: done, failed or stopped, and the reason."""
 
     state: State
     reason: str = ""
@@ -135,14 +135,14 @@ class _Running:
     job: Job
     process: Process
     gpu: str | None
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
 
 class Pool:
-    """The jobs of one sweep and the processes that train them, one per slot. A slot is a GPU's number or None.
+    """The jobs of one sweep and the processes that train them, one per slot. A slot is a GPU or None.
 
-    Other sweeps may work on the same jobs: a job locked by another process is checked again later, and one that another
-    process has finished, or has tried and failed, is not run again.
+    Other sweeps may work on the same jobs. A job that is locked by another process is checked again later; one that
+    another process has finished, or has attempted without success, is not run again.
     """
 
     def __init__(self, planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> None:
@@ -162,7 +162,7 @@ class Pool:
         return sum(outcome.state is state for outcome in self.outcomes.values())
 
     def start(self) -> Iterator[Job]:
-        """Start as many jobs as there are free slots."""
+        """Start a job in every free slot, and yield it."""
         while self.free and self.waiting:
             job = self.waiting.popleft()
             status = jobs.read_status(job.folder)
@@ -181,7 +181,7 @@ class Pool:
                 yield job
 
     def reap(self) -> Iterator[tuple[Job, Outcome, float]]:
-        """The jobs that have ended since the last call, and how many seconds they took."""
+        """Yield the jobs that have ended since the last call, their outcomes and durations in seconds."""
         for child in list(self.running):
             code = child.process.poll()
             if code is None:
@@ -192,10 +192,10 @@ class Pool:
                 self.locked.append(child.job)
                 continue
             outcome = self.outcomes[child.job.folder] = _outcome(child.job.folder, code)
-            yield child.job, outcome, time.monotonic() - child.began
+            yield child.job, outcome, time.monotonic() - child.started
 
     def recheck_locked(self) -> None:
-        """Every few seconds, return jobs that are no longer locked by another process to the waiting ones."""
+        """Every few seconds, move jobs that are no longer locked by another process back to the waiting ones."""
         if self.locked and time.monotonic() - self._checked > RECHECK:
             self._checked = time.monotonic()
             candidates, self.locked = self.locked, []

@@ -1,4 +1,4 @@
-"""What the runs of a sweep have reached, in words: for its live display, its log and its end."""
+"""Describe the progress of a sweep's runs, for its live display, log and summary."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def reached(folder: Path) -> str:
 
 
 def final(folder: Path) -> str:
-    """``"target 71.2%"`` of a finished run."""
+    """``"target 71.2%"``: the final accuracy of a finished run."""
     result = _result(folder)
     return f"target {result['top1']['last']:.1%}" if result else ""
 
 
 def accuracies(folders: Iterable[Path]) -> list[str]:
-    """One line per method: the accuracy on every target, the mean over seeds, and the mean over targets."""
+    """One line per method: the accuracy on every target, averaged over seeds, and the mean over targets."""
     groups: dict[tuple[str, int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
         if result := _result(folder):
@@ -48,7 +48,7 @@ def accuracies(folders: Iterable[Path]) -> list[str]:
 
 
 def _result(folder: Path) -> dict[str, Any] | None:
-    """The result of a run if it is complete."""
+    """The result of a run, or None if it is missing or incomplete."""
     try:
         result = RunFolder(folder).read_result()
         float(result["top1"]["last"])

@@ -1,4 +1,4 @@
-"""From a run's evaluations to its ``result.json``: pure functions over the records."""
+"""Compute the content of ``result.json`` from the evaluations of a run, with pure functions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ FORMAT = 2
 """The version of ``result.json`` that is written and read."""
 PROTOCOLS = ("last", "source_val", "oracle")
 AVERAGES = ("ema", "swa")
-"""Protocols that only runs with averaged weights have (the setting ``average``)."""
+"""Protocols for runs with averaged weights (the setting ``average``)."""
 TARGET, SOURCE_VAL = "target/top1", "source_val/top1"
 
 
 def accuracies(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Accuracy on the target domain under every protocol.
 
-    ``last``: after the last iteration, as in the paper. ``source_val``: at the evaluation with the best accuracy on
-    held-out source images, the later one of a tie. ``oracle``: at the best evaluation on the target domain itself,
-    which cannot be known without target labels: an upper bound, never a result. ``ema`` and ``swa``: of averaged
-    weights after the last iteration, where the run kept them.
+    - ``last``: after the last iteration, as in the paper.
+    - ``source_val``: at the evaluation with the best accuracy on held-out source images, the later one in a tie.
+    - ``oracle``: at the best evaluation on the target domain itself. It requires target labels and is an upper bound.
+    - ``ema``, ``swa``: of averaged weights after the last iteration, if the run has them.
     """
     by_source = max(reversed(metrics), key=lambda record: record[SOURCE_VAL])
     return {
@@ -36,12 +36,12 @@ def accuracies(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers in an evaluation record. What could not be measured is None there and left out here."""
+    """The numbers in an evaluation record, without those that could not be measured (None)."""
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 
 def summarise(settings: Settings, metrics: Sequence[Mapping[str, Any]], scale: str, images: str = "") -> dict[str, Any]:
-    """The content of ``result.json``. ``images`` is the SHA-256 of the dataset's images, where it is known."""
+    """The content of ``result.json``. ``images`` is the SHA-256 of the dataset's images, if known."""
     last = metrics[-1]
     return {
         "format": FORMAT,

@@ -1,8 +1,8 @@
-"""Runs the jobs of a sweep on a cluster, as one SLURM job array submitted with submitit.
+"""Run the jobs of a sweep on a cluster, as one SLURM job array submitted with submitit.
 
-Every array task is a small process that starts the job's process and mediates between it and SLURM. Near the time
+Every array task is a small process that starts the job's process and forwards SLURM's signals to it. Near the time
 limit, or on preemption, SLURM signals the task, which asks the job to save and stop and then requeues itself. The job
-resumes from its checkpoint, on whichever node it gets.
+resumes from its checkpoint, possibly on another node.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LOGS = "slurm"
 """The folder in ``save_dir`` for the files of submitit."""
 _TICK = 0.5
 _SAVE_TIMEOUT = 60.0
-"""Seconds that a job may take to save; SLURM allows 90 between its signal and the end."""
+"""Seconds that a job may take to save; SLURM allows 90 seconds between its signal and the end of the job."""
 _KILL_TIMEOUT = 300.0
 """Seconds to wait for SLURM to kill a task that it has asked to stop."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The resources requested for every job. ``sbatch`` holds further sbatch options by name."""
+    """The resources requested for every job. ``sbatch`` contains further sbatch options by name."""
 
     minutes: int
     partition: str | None = None
@@ -49,7 +49,7 @@ class Request:
     sbatch: dict[str, str] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
-        """The same under submitit's parameter names."""
+        """The request as submitit's parameters."""
         optional = {
             "slurm_partition": self.partition,
             "gpus_per_node": self.gpus_per_node,
@@ -59,7 +59,7 @@ class Request:
         return {
             "timeout_min": self.minutes,
             "name": "semilearn_ext",
-            # requeue: also after a node failure, or when preemption comes without a signal.
+            # requeue: also after a node failure or a preemption without a signal.
             "slurm_additional_parameters": {"requeue": True, **self.sbatch},
             **{name: value for name, value in optional.items() if value is not None},
         }
@@ -121,14 +121,14 @@ def minutes(text: str) -> int:
 
 
 class Task:
-    """One array task: starts the job's process and passes SLURM's signals on to it."""
+    """One array task: starts the job's process and forwards SLURM's signals to it."""
 
     def __init__(self, folder: Path, attempts: int, flags: Sequence[str] = ()) -> None:
         self.folder = folder
         self.attempts = attempts
         """Number of attempts before this task was submitted."""
         self.flags = flags
-        """Which extensions the job may run."""
+        """Command-line options for the extensions that the job may run."""
         self.process: subprocess.Popen[bytes] | None = None
         self.told_to_stop = False
 
@@ -143,7 +143,7 @@ class Task:
             if status.state is State.FAILED and status.record.attempts > self.attempts:
                 raise RuntimeError(f"{self.folder}: failed: {status.record.reason}")
             if status.state is State.RUNNING:
-                # The lock may be that of a process killed on another node: such a lock becomes stale after a while.
+                # The lock may belong to a process that was killed on another node; it becomes stale after a while.
                 if time.monotonic() > deadline:
                     return f"is being trained by {status.holder}"
                 time.sleep(_TICK)
@@ -167,12 +167,12 @@ class Task:
         self._wait(None)
         code = self.process.wait()
         if self.told_to_stop and code:
-            # SLURM is about to kill this task, and to requeue it after a preemption.
+            # SLURM is about to kill this task, and will requeue it after a preemption.
             time.sleep(_KILL_TIMEOUT)
         return code
 
     def checkpoint(self) -> Any:
-        """Called by submitit on SLURM's signal; what it returns is submitted again."""
+        """Called by submitit on SLURM's signal; the returned task is submitted again."""
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
@@ -181,7 +181,7 @@ class Task:
         return DelayedSubmission(Task(self.folder, self.attempts, self.flags))
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for the process to end, but leave its exit code: a signal handler may call this within itself."""
+        """Wait for the process to end without reaping it, because a signal handler may call this while it waits."""
         assert self.process is not None
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
@@ -197,5 +197,5 @@ class Task:
 
 
 def _ignore_sigusr2() -> None:
-    """SLURM's signal near the time limit is for the task, not for the job's process."""
+    """Ignore SLURM's signal near the time limit, which is meant for the task and not for the job's process."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The runs of a sweep: config files x algorithms x label counts x targets x seeds, and the state of each."""
+"""The runs of a sweep (config files x algorithms x label counts x targets x seeds) and the state of each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import expand
-from semilearn_ext.runs.folder import RunFolder, find_runs, run_path
+from semilearn_ext.runs.find import find_runs
+from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.job import Job, State
+from semilearn_ext.runs.ownership import check_content
 from semilearn_ext.settings import Settings, config_hash
 from semilearn_ext.settings.content import remembered
 from semilearn_ext.settings.domains import targets_of
@@ -32,12 +34,12 @@ class Grid:
     seeds: Sequence[int] = ()
     labels: Sequence[int] = ()
     points: Sequence[Mapping[str, Any]] = ()
-    """Combinations of further settings, each with a ``variant`` of its own."""
+    """Combinations of further settings, each with its own ``variant``."""
 
 
 @remembered()
 def experiments(grid: Grid) -> dict[Path, Settings]:
-    """Every run once, by folder: more labels first, and the first seed of all methods before the second."""
+    """Every run once, by folder: runs with more labels first, and the first seed of all methods before the second."""
     runs: dict[Path, Settings] = {}
     for settings in sorted(_combinations(grid), key=lambda settings: (-settings.labels_per_class, settings.seed)):
         path = run_path(settings)
@@ -68,8 +70,8 @@ def _for_each_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
     settings = resolve(raw)
     if settings.overwrite:
         raise UserError(
-            f"{settings.where('overwrite')}: a sweep does not delete runs; remove them by hand, or choose another "
-            f"--save_dir"
+            f"{settings.where('overwrite')}: a sweep does not overwrite runs; delete them by hand, or choose "
+            f"another --save_dir"
         )
     for target in targets_of(settings):
         origin = raw["target_domain"].origin if "target_domain" in raw else "default"
@@ -78,13 +80,13 @@ def _for_each_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
 
 @remembered()
 def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
-    """The state of every run. A folder with another experiment, or with a damaged result, is an error."""
+    """The state of every run. A folder with a different experiment, or with a damaged result, is an error."""
     jobs = []
     for path, settings in runs.items():
         folder, job = RunFolder(path), Job.read(path)
         done = job.status.state is State.DONE
         if not done or folder.read_result().get("config_hash") != config_hash(settings):
-            folder.check_content(settings)
+            check_content(folder, settings)
         jobs.append(job)
     return jobs
 

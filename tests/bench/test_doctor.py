@@ -30,7 +30,7 @@ def test_without_a_gpu_it_says_so_and_checks_the_rest(
     values = [f"cache_dir={settings.cache_dir}", f"adain_dir={settings.adain_dir}"]
     main(["doctor", "--device", "cpu", "--methods", "fixmatch_upcsc,stylematch", "--set", *values])
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("note")] == [line for line in lines if "there is no GPU" in line]
+    assert [line for line in lines if line.startswith("note")] == [line for line in lines if "no GPU; training" in line]
     for step in ("fixmatch_upcsc, step: usb", "fixmatch_upcsc, step: reference", "stylematch, step: reference"):
         assert [line for line in lines if line.startswith("ok") and step in line and "as on the CPU" in line]
     assert [line for line in lines if "views per second" in line and "measured on a CPU" in line]
@@ -84,7 +84,7 @@ def test_a_small_shm_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 * 2**20))
     finding = doctor.check_shm(tmp_path)
     assert finding.status == PROBLEM
-    assert "--shm-size" in finding.mend
+    assert "--shm-size" in finding.remedy
 
 
 @pytest.mark.parametrize(("there", "status"), [(1.0, OK), (1.005, OK), (1.02, PROBLEM), (float("nan"), PROBLEM)])

@@ -34,7 +34,7 @@ def test_too_few_steps_per_second_are_an_error_below_the_report(
     monkeypatch.setattr(f"semilearn_ext.bench.{part}.main", lambda *_: ("the report", 9.5))
     for arguments in ((), ("--floor", "9")):
         main(["bench", part, *arguments])
-    with pytest.raises(UserError, match=r"9\.50 steps per second, but --floor asks for 10"):
+    with pytest.raises(UserError, match=r"9\.50 steps per second, but --floor is 10"):
         main(["bench", part, "--floor", "10"])
     assert capsys.readouterr().out == "the report\n" * 3
 

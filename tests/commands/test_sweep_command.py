@@ -57,7 +57,7 @@ def run(line: str) -> int:
         ("status nowhere", "nowhere: no such folder"),
         ("run runs", "unexpected argument 'runs'; set the folder of the runs with --save_dir"),
         ("--targets pen --gpus 0,0", "--gpus: 0,0 lists a GPU twice"),
-        ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: name the GPUs"),
+        ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: list the GPUs"),
         ("--launcher slurm --time 5 --gpus_per_node 4", "--gpus_per_node 4: a run trains on one GPU"),
         ("--targets pen --partition gpu", "--partition is an option of --launcher slurm"),
         ("--targets pen --launcher slurm --jobs 2", "--jobs is an option of --launcher local"),
@@ -108,7 +108,7 @@ def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path,
     assert again.returncode == 2
     assert "2 runs: 1 failed, 1 stopped; 1 to run" in output
     assert "    error: data_dir: no pacs in nowhere" in output, "the last lines of its console"
-    assert output.endswith("2 runs: 1 done, 1 failed\nThe runs are in runs\nMake tables with: ssdg tables runs\n")
+    assert output.endswith("2 runs: 1 done, 1 failed\nThe runs are in runs\nWrite tables with: ssdg tables runs\n")
     assert errors.endswith("error: 1 of 2 runs failed (see above); run them again with: ssdg sweep retry runs\n")
     assert read_status(bad).record.attempts == 1
     assert "resuming after iteration" in (good / "log.txt").read_text()

@@ -79,7 +79,7 @@ def test_tables_of_an_earlier_command_are_named_and_kept(
     (tmp_path / "tables" / "csv" / "mine.csv").write_text("a,b\n1,2\n")
     assert "earlier command" not in capsys.readouterr().err
     main(["tables", "runs", "--tables", "summary", "--format", "csv,latex"])
-    assert "written by an earlier command and not changed now: tables/tables.md, tables/csv/by_target.csv, " in (
+    assert "left over from an earlier command, not updated: tables/tables.md, tables/csv/by_target.csv, " in (
         said := capsys.readouterr().err
     )
     assert "tables/latex/by_target.tex, tables/page.html\n" in said
@@ -98,7 +98,7 @@ def test_nothing_is_written_through_a_link(
     (tmp_path / "out" / name).symlink_to(tmp_path / "private")
     monkeypatch.chdir(tmp_path)
     assert exit_code_of(lambda: main(["tables", "runs", "--out", "out"])) == 2
-    assert f"--out: out/{name}: is a link, and is not written through" in capsys.readouterr().err
+    assert f"--out: out/{name}: is a symbolic link, which is not followed when writing" in capsys.readouterr().err
     assert list((tmp_path / "private").iterdir()) == []
 
 
@@ -127,7 +127,7 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
         (("nowhere",), "nowhere: no such folder"),
         (("runs", "--tables", "label_11"), "--tables: unknown 'label_11'; did you mean 'label_10'?"),
         (("runs", "--format", "pdf"), "--format: unknown 'pdf' (known: md, csv, latex, html)"),
-        (("runs", "--compare", "fixmatch"), "--compare: only fixmatch was given"),
+        (("runs", "--compare", "fixmatch"), "--compare: expected at least two methods, as in A,B, got only fixmatch"),
         (("runs", "--compare", "fixmatch,uda"), "--compare: no finished runs of 'uda'"),
         (("runs", "--tables", "ablation"), "ablation: no runs for this table"),
         (("empty",), "empty: no finished run"),

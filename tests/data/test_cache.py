@@ -148,7 +148,7 @@ def test_a_failed_build_leaves_nothing(pets: Path, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(cache, "decode", full)
     with pytest.raises(
-        UserError, match=r"cannot keep the cache of 16 images there \(No space left on device\).*--cache none"
+        UserError, match=r"cannot store the cache of 16 images there \(No space left on device\).*--cache none"
     ):
         opened(pets, tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("images-*"))
@@ -162,7 +162,7 @@ def test_a_broken_image_is_named_or_left_out(make: Make, pets: Path, kind: str) 
     assert len(data.items) == len(data.store) == len(data.test_store) == 15
     assert data.split_json()["left_out"] == {"day/cat/pic_001.png": "the file is empty"}
     assert data.store[torch.arange(15)].float().std(dim=(1, 2, 3)).min() > 0
-    assert data.notes() == ["corrupt images that are left out: 1"]
+    assert data.notes() == ["corrupt images left out: 1"]
     if kind == "memmap":
         with pytest.raises(UserError, match=r"day/cat/pic_001.png: corrupt or truncated image \(the file is empty\)"):
             load_data(make(**values))

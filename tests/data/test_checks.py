@@ -20,8 +20,8 @@ def test_counts_broken_images_and_duplicates(tmp_path: Path) -> None:
     shutil.copy(root / "cartoon" / "dog" / "pic_000.jpg", root / "sketch" / "dog" / "again.jpg")
     report, problems = checks.check("pacs", tmp_path, progress=False)
     text = "\n".join(problems)
-    assert "art_painting: 14 images, but 2048 are published" in text
-    assert "sketch/house: 2 images, but 80 are published" in text
+    assert "art_painting: 14 images, expected 2048 (the published number)" in text
+    assert "sketch/house: 2 images, expected 80 (the published number)" in text
     assert f"{root / 'photo' / 'dog' / 'pic_000.jpg'}: corrupt or truncated image (the file is empty)" in text
     assert "identical images: cartoon/dog/pic_000.jpg, sketch/dog/again.jpg" in text
     assert "sketch" in report

@@ -110,7 +110,7 @@ def test_a_cache_that_is_truncated_while_it_is_read(
     assert_right(cached, pets, names)
     os.truncate(pixels, length)
     assert_right(cached, pets, names)
-    assert "the cache is damaged; its damaged images are decoded again\n" in capfd.readouterr().err
+    assert "the cache is damaged; decoding the damaged images again\n" in capfd.readouterr().err
 
 
 def test_a_deleted_cache_is_read_on(pixels: Path, pets: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_no_file_under_this_name(kind: str, pixels: Path, pets: Path, tmp_path: 
     pixels.unlink()
     if kind == "folder":
         pixels.mkdir()
-        with pytest.raises(UserError, match="cannot keep the cache of 16 images there"):
+        with pytest.raises(UserError, match="cannot store the cache of 16 images there"):
             opened(pets, tmp_path / "cache")
     else:
         os.mkfifo(pixels)

@@ -264,7 +264,7 @@ def test_an_archive_with_other_pixels_is_not_used(
         arrays[name] = arrays[name][::-1]
         np.savez(file, **arrays)
         assert digest(digits_generator.load(tmp_path)) == digest(domains)
-        assert "not used as a cache, because it has changed" in capsys.readouterr().err
+        assert "cache ignored because it has changed" in capsys.readouterr().err
     assert digest(digits_generator.load(tmp_path)) == digest(domains)
     assert capsys.readouterr().err == ""
 

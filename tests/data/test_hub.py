@@ -56,7 +56,7 @@ def test_parquet_becomes_a_tree_that_is_recognised(tmp_path: Path) -> None:
     assert len(tree.items) == 28
     assert list(tree.classes) == CLASSES
     assert tree.path(tree.items[0]).read_bytes() == image_bytes(0)
-    assert hub.prepare("pacs", tmp_path / "data").startswith("pacs is already there")
+    assert hub.prepare("pacs", tmp_path / "data").startswith("pacs already exists")
 
 
 def test_half_a_tree_is_never_left_in_place(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_more_labels_than_images() -> None:
     check = {"sources": ("a", "b", "c"), "classes": CLASSES, "labels_per_class": 50, "where": "labels_per_class"}
     with pytest.raises(
         UserError,
-        match=r"50 labels per class asked for, but a/cat has only 10 training images and 8 more classes .*"
+        match=r"50 labels per class requested, but a/cat has only 10 training images and 8 more classes .*"
         r"--few_labels take_all",
     ):
         check_labels(parts, listing, few_labels="error", **check)
@@ -116,7 +116,7 @@ def test_a_class_is_short_of_labels_only_when_it_is_short_of_images(few_labels: 
     listing = items(12)
     parts = split(listing, labels=3)
     for asked in (2, 4):
-        with pytest.raises(UserError, match=f"{asked} labels per class asked for, but class 'cat' of domain 'a' has 3"):
+        with pytest.raises(UserError, match=f"{asked} labels per class requested, but class 'cat' of domain 'a' has 3"):
             check_labels(
                 parts,
                 listing,

@@ -167,7 +167,7 @@ def test_a_run_that_began_without_an_average_cannot_get_one(
     tiny: Tiny, stop_after: Callable[[Settings, int], None]
 ) -> None:
     stop_after(tiny(average="swa"), 2)
-    with pytest.raises(UserError, match="average: the run began without ema"):
+    with pytest.raises(UserError, match="average: the run was started without ema"):
         training.run(tiny(average="both"))
     assert "ema" not in training.run(tiny(average="none")).result["top1"]
 
@@ -184,5 +184,5 @@ def test_a_checkpoint_of_another_version_is_one_line(tiny: Tiny, stop_after: Cal
     state = checkpoint.load(path)
     del state["averages"]
     checkpoint.save(run_path(settings), state)
-    with pytest.raises(UserError, match="the checkpoint has no 'averages': another version of this package wrote it"):
+    with pytest.raises(UserError, match="the checkpoint has no 'averages', so it was written by another version"):
         training.run(settings)

@@ -122,7 +122,7 @@ def test_a_run_writes_its_details_with_a_checksum(tiny: Tiny) -> None:
     assert result["metrics"]["unlabeled/pseudo_recall"] == macro_mean(pseudo["recall"])
     assert details["classes"] == split["classes"]
     folder.write_details({**details, "classes": []})
-    with pytest.raises(UserError, match="does not belong to the result beside it"):
+    with pytest.raises(UserError, match="does not match the result of the run"):
         folder.read_details()
 
 

@@ -80,5 +80,5 @@ def test_evaluations_of_a_finished_run_are_those_of_its_result(damage: str, tiny
     folder = RunFolder(run_path(settings))
     assert len(folder.read_metrics()) == 2
     DAMAGE[damage](folder.metrics_file)
-    with pytest.raises(UserError, match=r"metrics\.jsonl: does not belong to the result beside it"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl: does not match the result of the run"):
         folder.read_metrics()

@@ -32,7 +32,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_old_driver_is_a_warning_that_says_what_to_install(driver: Path) -> None:
-    with pytest.warns(UserWarning, match=r"not on the NVIDIA GPU: its driver 470.57.02 is too old .* 580 or newer"):
+    with pytest.warns(UserWarning, match=r"instead of the NVIDIA GPU: its driver 470.57.02 is too old .* 580 or newer"):
         assert choose_device(settings_from()).type in ("cpu", "mps")
 
 
@@ -49,7 +49,7 @@ def test_a_torch_without_cuda_is_named(driver: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("module", [MODULE.replace("{kind}", ""), OPEN_MODULE])
 def test_a_driver_that_is_new_enough_and_does_not_answer(driver: Path, module: str) -> None:
     driver.write_text(module.format(version="580.65.06"))
-    assert nvidia.unusable_gpu() == "its driver 580.65.06 does not answer; check nvidia-smi"
+    assert nvidia.unusable_gpu() == "its driver 580.65.06 does not respond; check nvidia-smi"
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])

@@ -20,6 +20,7 @@ from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.logged_numbers import without_reading
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
 from tests.conftest import ROOT
 from tests.every_method import METHODS, batch_of, eager
@@ -39,7 +40,7 @@ def is_trained(name: str) -> bool:
 def test_it_trains_evaluates_saves_and_goes_on(name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
     settings = tinier(device="cuda", num_train_iter=3, num_eval_iter=3, checkpoint_every=2, **eager(name, step))
     folder = RunFolder(run_path(settings))
-    folder.claim(settings)
+    claim(folder, settings)
     context = make_context(settings, folder=folder)
     assert context.device.type == "cuda"
     algorithm: Any = training.build(context)

@@ -23,6 +23,7 @@ from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
 from tests.forked import PATIENCE, Forked
 
@@ -180,7 +181,7 @@ def test_random_states_come_back() -> None:
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_what_was_good(tiny: Tiny, term: str) -> None:
     settings = tiny(num_train_iter=20, checkpoint_every=2)
     folder = RunFolder(run_path(settings))
-    folder.claim(settings)
+    claim(folder, settings)
     algorithm = training.build(make_context(settings, folder=folder))
     ordinary = algorithm.train_step
 

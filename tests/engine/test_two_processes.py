@@ -24,6 +24,7 @@ from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.hooks import UpdateHook
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
 from tests.every_method import METHODS, eager
 
@@ -156,7 +157,7 @@ def _train_twice(settings: Settings) -> dict[str, Any]:
     group = training.join_processes(settings)
     folder = RunFolder(run_path(settings))
     if group.is_main:
-        folder.claim(settings)
+        claim(folder, settings)
     group.barrier()
     context = make_context(settings, folder=folder, group=group)
     algorithm: Any = training.build(context)

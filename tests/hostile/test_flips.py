@@ -45,12 +45,12 @@ def test_a_changed_digit_is_one_line_and_a_result_without_checksums_is_read(tiny
     accuracy = f'"last": {result["top1"]["last"]}'
     folder.result_file.write_text(written.replace(accuracy, '"last": 0.99'))
     for read in (lambda: read_run(folder), lambda: load_run(folder.path), lambda: training.run(settings)):
-        with pytest.raises(UserError, match=r"result\.json: is not what the run has written") as caught:
+        with pytest.raises(UserError, match=r"result\.json: changed since the run wrote it") as caught:
             read()
         assert "\n" not in str(caught.value)
     del result["sha256"]
     folder.result_file.write_text(json.dumps(result))
-    with pytest.raises(UserError, match="is not what the run has written"):
+    with pytest.raises(UserError, match="changed since the run wrote it"):
         folder.read_result()
     del result["files_sha256"]
     folder.result_file.write_text(json.dumps(result))

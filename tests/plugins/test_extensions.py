@@ -95,7 +95,7 @@ def test_an_edited_plugin_is_another_experiment(tiny: Tiny, tmp_path: Path) -> N
     edited = tiny(**values)
     assert edited.options["mine_weight"] == 0.5
     assert config_hash(edited) != before
-    with pytest.raises(UserError, match="another config"):
+    with pytest.raises(UserError, match="different config"):
         training.run(edited)
 
 

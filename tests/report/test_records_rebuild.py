@@ -265,7 +265,7 @@ def test_the_command(
     (tree / "digits_mini/10lpc/fixmatch/pen/seed1/result.json").unlink()
     monkeypatch.chdir(tmp_path)
     main(["records", "runs", "--out", "record"])
-    assert capsys.readouterr().out == "Added 50 runs to record; it had 0 of them already; left out 1 unfinished\n"
+    assert capsys.readouterr().out == "Added 50 runs to record; 0 were already included; unfinished runs skipped: 1\n"
     (tmp_path / "empty").mkdir()
     assert exit_code_of(lambda: main(["records", "empty", "--out", "other"])) == 2
     assert capsys.readouterr().err == "error: empty: no finished run (0 unfinished)\n"

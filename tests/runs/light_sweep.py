@@ -25,6 +25,7 @@ from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs import local, sweep
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.job import State
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.runs.process_pool import by_command, by_fork
 from semilearn_ext.runs.result import FORMAT
 from semilearn_ext.settings import Settings
@@ -34,7 +35,7 @@ STEPS, STARTS = "steps.txt", "starts.txt"
 
 def train(settings: Settings) -> None:
     folder = RunFolder(run_path(settings))
-    folder.claim(settings)
+    claim(folder, settings)
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: signals.append(1))
     with (folder.path / STARTS).open("a") as starts:

@@ -12,7 +12,9 @@ import pytest
 
 from semilearn_ext import registry, training
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.folder import RunFolder, RunName, find_runs, run_path
+from semilearn_ext.runs.find import find_runs
+from semilearn_ext.runs.folder import RunFolder, RunName, run_path
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.runs.result import accuracies, summarise
 from semilearn_ext.settings import Settings, config_hash, extensions
 
@@ -34,47 +36,47 @@ def test_a_variant_has_a_folder_and_a_name_of_its_own(tiny: Tiny) -> None:
 
 def test_the_same_experiment_may_continue(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
-    folder.claim(tiny(num_workers=3))
+    claim(folder, tiny(num_workers=3))
     assert folder.read_metrics() == [{"iteration": 1}]
 
 
 def test_another_experiment_is_refused_and_nothing_is_lost(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
-    with pytest.raises(UserError, match=rf"another config .*{config_hash(tiny())}.*lr \(0.05 and 0.5\).*--overwrite"):
-        folder.claim(tiny(lr=0.5))
+    with pytest.raises(UserError, match=rf"different config .*{config_hash(tiny())}.*lr \(0.05 and 0.5\).*--overwrite"):
+        claim(folder, tiny(lr=0.5))
     assert folder.read_metrics() == [{"iteration": 1}]
 
 
 def test_a_run_that_ended_before_its_first_step_leaves_no_claim(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.write_metrics([])
     folder.log_file.write_text("out of memory")
-    folder.claim(tiny(lr=0.5))
+    claim(folder, tiny(lr=0.5))
     assert "lr: 0.5" in folder.config_file.read_text()
     assert not folder.log_file.exists()
     folder.checkpoint_file(1).write_text("")
-    with pytest.raises(UserError, match="another config"):
-        folder.claim(tiny(lr=0.7))
+    with pytest.raises(UserError, match="different config"):
+        claim(folder, tiny(lr=0.7))
 
 
 def test_a_run_that_was_killed_while_it_claimed_its_folder_can_begin(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.config_file.unlink()
-    folder.claim(tiny())
+    claim(folder, tiny())
     assert folder.config_file.exists()
 
 
 def test_overwrite_starts_over(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
-    folder.claim(tiny(lr=0.5, overwrite=True))
+    claim(folder, tiny(lr=0.5, overwrite=True))
     assert folder.read_metrics() == []
 
 
@@ -83,7 +85,7 @@ def test_a_folder_with_other_files_is_refused(tiny: Tiny) -> None:
     folder.path.mkdir(parents=True)
     (folder.path / "thesis.tex").write_text("dear")
     with pytest.raises(UserError, match="files that do not belong to a run"):
-        folder.claim(tiny())
+        claim(folder, tiny())
     assert (folder.path / "thesis.tex").read_text() == "dear"
 
 
@@ -93,16 +95,16 @@ def test_files_of_sweeps_and_locks_do_not_count_and_stay(tiny: Tiny) -> None:
     for name in ("job.json", "state.json", "console.txt", "lock.json", ".config.yaml.123.tmp"):
         (folder.path / name).write_text("{}")
         os.utime(folder.path / name, (0, 0))
-    folder.claim(tiny())
+    claim(folder, tiny())
     (folder.path / "tensorboard").mkdir()
-    folder.claim(tiny(lr=0.5, overwrite=True))
+    claim(folder, tiny(lr=0.5, overwrite=True))
     left = {path.name for path in folder.path.iterdir()}
     assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml", "identity.json"}
 
 
 def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
     code = "import sys; from pathlib import Path; from semilearn_ext.runs.lock import lock\n"
     code += "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -120,7 +122,7 @@ def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> N
 
 def test_an_incomplete_line_is_no_evaluation(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
-    folder.claim(tiny())
+    claim(folder, tiny())
     folder.write_metrics([{"iteration": 2}, {"iteration": 4}])
     with folder.metrics_file.open("a") as file:
         file.write('{"iteration": 6, "tar')
@@ -209,7 +211,7 @@ def test_links_out_of_the_given_folders_are_named_and_not_followed(
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs2")
     assert [folder.path.name for folder in find_runs([tmp_path / "runs"])] == ["a"]
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'runs' / 'link'}: is a link out of {tmp_path / 'runs'} and not followed" in said
+    assert f"{tmp_path / 'runs' / 'link'}: link out of {tmp_path / 'runs'}, not followed" in said
     assert len(said.splitlines()) == 1
     found = find_runs([tmp_path / "runs", tmp_path / "runs2"])
     assert [folder.path.name for folder in found] == ["a", "private"]
@@ -236,22 +238,22 @@ def write_extension(path: Path, name: str) -> None:
 
 def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) -> None:
     folder = RunFolder(run_path(tiny(extend=str(extension))))
-    folder.claim(tiny(extend=str(extension)))
+    claim(folder, tiny(extend=str(extension)))
     registry.remove(str(extension.resolve()))
     extension = extension.rename(extension.with_name("moved.py"))
-    folder.claim(tiny(extend=str(extension)))
-    folder.claim(tiny(extend=str(extension)))
+    claim(folder, tiny(extend=str(extension)))
+    claim(folder, tiny(extend=str(extension)))
     folder.append_metrics({"iteration": 1})
     extension.write_text(extension.read_text() + "# edited\n")
     with pytest.raises(
-        UserError, match=r"contains a run with another config .*; they differ in the files that extend names; "
+        UserError, match=r"contains a run with a different config .*; they differ in the files that extend names; "
     ):
-        folder.claim(tiny(extend=str(extension)))
+        claim(folder, tiny(extend=str(extension)))
 
 
 def test_a_run_is_read_with_the_extension_it_was_trained_with(tiny: Tiny, extension: Path) -> None:
     folder = RunFolder(run_path(tiny(extend=str(extension))))
-    folder.claim(tiny(extend=str(extension)))
+    claim(folder, tiny(extend=str(extension)))
     copy = folder.path / "extensions" / "extension_00.py"
     assert folder.read_settings().extend == (str(copy),)
     assert registry.DATASETS.origins["lunar"] == str(extension.resolve())

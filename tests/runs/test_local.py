@@ -146,7 +146,7 @@ def test_slots(arguments: tuple[int | None, list[str], int | None], expected: li
 
 
 def test_contradictory_slots_are_refused() -> None:
-    with pytest.raises(UserError, match="name the GPUs"):
+    with pytest.raises(UserError, match="list the GPUs"):
         assign_slots(2, [], 2)
     with pytest.raises(UserError, match="lists a GPU twice"):
         assign_slots(None, ["0", "0"], None)

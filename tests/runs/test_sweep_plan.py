@@ -15,6 +15,7 @@ from semilearn_ext.registry import DATASETS
 from semilearn_ext.runs import sweep
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.job import State
+from semilearn_ext.runs.ownership import claim
 from semilearn_ext.runs.result import FORMAT
 from semilearn_ext.runs.sweep import Grid, experiments, find, read_jobs
 from semilearn_ext.settings import Settings
@@ -90,7 +91,7 @@ def test_the_domains_of_a_folder_of_images(tmp_path: Path) -> None:
         ({"overrides": {"batch_size": 50}}, "50 is not divisible by the 3 source domains; try 51"),
         ({"overrides": {"source_domains": "pen"}, "targets": ["pen"]}, "'pen' is the target and cannot be a source"),
         ({"overrides": {"dataset": "pasc"}}, "'pasc' is not a known dataset; did you mean 'pacs'?"),
-        ({"overrides": {"overwrite": True}}, "overwrite: a sweep does not delete runs"),
+        ({"overrides": {"overwrite": True}}, "overwrite: a sweep does not overwrite runs"),
         ({"overrides": {"upc_weight": 1}}, "not an option of fixmatch; it belongs to upc, upcsc"),
         ({"configs": [Path("no.yaml")]}, "no.yaml: no such config file"),
     ],
@@ -106,7 +107,7 @@ def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> No
     runs = experiments(grid(tmp_path, targets=["all"]))
     done, stopped, *_ = runs
     for path in (done, stopped):
-        RunFolder(path).claim(runs[path])
+        claim(RunFolder(path), runs[path])
     RunFolder(done).write_result({"format": FORMAT, "seconds": 1})
     RunFolder(stopped).append_metrics({"iteration": 1})
     assert [job.status.state for job in read_jobs(runs)] == [State.DONE, State.STOPPED, State.PENDING, State.PENDING]
@@ -114,7 +115,7 @@ def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> No
     assert {job.folder for job in find(tmp_path)} == {done, stopped}
     for path in (done, stopped):
         other = experiments(grid(tmp_path, targets=[runs[path].target_domain], overrides={"lr": "0.7"}))
-        with pytest.raises(UserError, match="contains a run with another config"):
+        with pytest.raises(UserError, match="contains a run with a different config"):
             read_jobs(other)
 
 
@@ -122,7 +123,7 @@ def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> No
 def test_a_damaged_result_is_named(tmp_path: Path, content: str) -> None:
     runs = experiments(grid(tmp_path, targets=["pen"]))
     (path,) = runs
-    RunFolder(path).claim(runs[path])
+    claim(RunFolder(path), runs[path])
     (path / "result.json").write_text(content)
     with pytest.raises(UserError, match=r"seed1/result.json: "):
         read_jobs(runs)

@@ -130,7 +130,7 @@ def test_without_use_cat_the_reason_is_named_or_nothing_is_lost(base: str, usb_c
 
 
 def test_names_of_the_engine_say_where_they_run(usb_config: Config) -> None:
-    message = "ssdg_fixmatch_upcsc: runs on this package's engine.*on stock USB the same method is 'fixmatch_upcsc'"
+    message = "ssdg_fixmatch_upcsc: can only be run with ssdg train; in stock USB .* is called 'fixmatch_upcsc'"
     refused(message, lambda: toy.build(usb_config(algorithm="ssdg_fixmatch_upcsc")))
 
 

@@ -1,1 +1,1 @@
-"""One file per benchmark: its spec, and how to recognise its folder layouts. Light: no torch."""
+"""One module per benchmark: its spec and how its folder layouts are recognised. Does not import torch."""

@@ -1,4 +1,4 @@
-"""The embedded benchmark. Its images are drawn by :mod:`semilearn_ext.data.digits_generator`."""
+"""The spec of digits_mini. Its images are drawn by :mod:`semilearn_ext.data.digits_generator`."""
 
 from semilearn_ext.specs import DatasetSpec
 

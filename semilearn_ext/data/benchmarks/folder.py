@@ -1,4 +1,4 @@
-"""Images of one's own: every folder in ``data_dir`` is a domain."""
+"""The user's own images: every folder in ``data_dir`` is a domain."""
 
 from __future__ import annotations
 

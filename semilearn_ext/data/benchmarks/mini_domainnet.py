@@ -1,7 +1,7 @@
 """miniDomainNet: 126 classes of DomainNet (Peng et al., ICCV 2019), chosen by Zhou et al., "Domain Adaptive Ensemble
 Learning" (TIP 2021).
 
-The appendix of the UPCSC paper says 345 classes; its code and its label counts say 126.
+The appendix of the UPCSC paper mentions 345 classes, but its code and its label counts use 126.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from semilearn_ext.data.specs import ImageTreeSpec
 
 
 def recognise(spec: ImageTreeSpec, root: Path) -> Tree | None:
-    """The images are those in the lists, which the UPCSC paper's README and Dassl put into different folders."""
+    """Read the images named in the split lists, which the UPCSC README and Dassl put into different folders."""
     if find_domains(root, spec.domains) is None:
         return None
     for folder in (spec.splits_folder, "splits_mini"):

@@ -13,7 +13,7 @@ def recognise(spec: ImageTreeSpec, root: Path) -> Tree | None:
 
 
 def _folder_name(name: str) -> str:
-    """The released code numbers the classes by the names of their folders, where capitals come first: TV, Table."""
+    """The sort key of a class. The released code sorts by folder name, where capitals come first: TV before Table."""
     return "TV" if name == "tv" else name.capitalize()
 
 

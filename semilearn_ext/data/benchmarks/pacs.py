@@ -20,14 +20,14 @@ def recognise(spec: ImageTreeSpec, root: Path) -> Tree | None:
 
 
 def _held_out(splits: Path, tree: Tree) -> frozenset[str] | None:
-    """The official crossval lists. They must name images of the tree, or they belong to another copy of PACS."""
+    """The images in the official crossval lists. All must exist; otherwise the lists belong to another copy of PACS."""
     if not splits.is_dir():
         return None
     existing = {item.name for item in tree.items}
     held_out = [name for d in tree.domains for name, _ in read_list(splits / f"{d}_crossval_kfold.txt")]
     missing = [name for name in held_out if name not in existing]
     if missing:
-        raise UserError(f"{splits}: {len(missing)} images are not in the tree, the first one is {missing[0]}")
+        raise UserError(f"{splits}: {len(missing)} listed images do not exist, for example {missing[0]}")
     return frozenset(held_out)
 
 

@@ -1,7 +1,7 @@
-"""Buffers for batches that are reused as soon as nobody refers to them any more.
+"""Buffers for batches, reused as soon as nothing refers to them any more.
 
-New memory is mapped and cleared page by page when it is first written to, which for a batch of views takes about as
-long as the arithmetic that fills it.
+The operating system maps and clears new memory page by page when it is first written to, which for a batch of views
+takes about as long as the computation that fills it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def empty_floats(*shape: int) -> Tensor:
         # Buffers of other shapes may never be needed again.
         for others in list(_spare.values()):
             others.clear()
-        # From numpy, which asks the system for huge pages.
+        # Allocated by numpy, which asks the operating system for huge pages.
         memory = np.empty(shape, np.float32)
-    # The tensor, its views and their arrays keep this object alive, and nothing else does.
+    # Only the tensor, its views and their arrays keep this object alive.
     lent = memory.view()
     weakref.finalize(lent, _spare[shape].append, memory)
     return torch.from_numpy(lent)

@@ -1,7 +1,7 @@
-"""The views of a whole batch by torch and numpy on the CPU.
+"""Compute the views of a whole batch with torch and numpy on the CPU.
 
-Images that need the same work lie next to each other in a :class:`GroupedBatch`, and each kernel works on a slice of
-it in place.
+Images that need the same operation are stored next to each other in a :class:`GroupedBatch`, and each kernel works on
+a slice of it in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def plain(images: Tensor, spec: ViewSpec) -> Tensor:
 
 def weak(images: Tensor, spec: ViewSpec, draws: WeakDraws) -> Tensor:
     batch = _squashed(images, spec.size)
-    # Those to enlarge come first, those to flip are in the middle.
+    # Order: enlarge only, enlarge and flip, flip only, neither.
     kinds = np.where(draws.enlarge, draws.flip, 3 - draws.flip)
     batch.group(kinds)
     first_to_flip, to_enlarge, end_to_flip = np.bincount(kinds, minlength=4).cumsum()[:3].tolist()
@@ -46,7 +46,7 @@ def strong(images: Tensor, spec: ViewSpec, draws: StrongDraws) -> Tensor:
 
 
 def _squashed(images: Tensor, size: int) -> GroupedBatch:
-    """The whole images, ``size`` x ``size``, whatever their aspect ratio."""
+    """The whole images, resized to ``size`` x ``size`` regardless of their aspect ratio."""
     if images.shape[-2:] == (size, size):
         return GroupedBatch(images)
     resized = images.new_empty(*images.shape[:2], size, size)
@@ -55,9 +55,9 @@ def _squashed(images: Tensor, size: int) -> GroupedBatch:
 
 
 def _join_channels(images: Tensor) -> Tensor:
-    """The channels (N, 3, H, W) of every pixel as the bytes of one integer, int32 (N, H, W).
+    """Pack the channels (N, 3, H, W) of every pixel into the bytes of one integer, int32 (N, H, W).
 
-    Computed in float32, which is exact to 24 bits: there are vector instructions for that, but none for single bytes.
+    Computed in float32, which is exact up to 24 bits and has vector instructions, unlike single bytes.
     """
     red, green, blue = images.float().unbind(1)
     return red.add_(green, alpha=2**8).add_(blue, alpha=2**16).int()
@@ -70,14 +70,14 @@ def _split_channels(pixels: Tensor, out: Tensor) -> None:
 
 
 def _resize(pixels: Tensor, size: int) -> Tensor:
-    """Antialiased bilinear, as Pillow's. Joined channels are the memory layout that torch's uint8 kernel is fast on."""
+    """Antialiased bilinear resizing, as in Pillow. torch's uint8 kernel is fast on the layout of joined channels."""
     channels = pixels.unsqueeze(-1).view(torch.uint8).permute(0, 3, 1, 2)
     resized = functional.interpolate(channels, size=(size, size), mode="bilinear", antialias=True)
     return resized.permute(0, 2, 3, 1).contiguous().view(torch.int32).squeeze(-1)
 
 
 def _enlarge_and_crop(images: Tensor, down: Array, right: Array) -> None:
-    """Enlarge the images and crop each at its own place, down and right (N,) from [0, 1), in place."""
+    """Enlarge the images and crop each at its own position, ``down`` and ``right`` (N,) in [0, 1), in place."""
     size = images.shape[-1]
     margin = round(ENLARGEMENT * size) - size
     if len(images) and margin:
@@ -86,10 +86,10 @@ def _enlarge_and_crop(images: Tensor, down: Array, right: Array) -> None:
 
 
 def _crop(pixels: Tensor, top: Array, left: Array, size: int) -> Tensor:
-    """Crop every image (N, H, W) at its own top and left (N,).
+    """Crop every image (N, H, W) at its own ``top`` and ``left`` (N,).
 
-    Every pixel of the batch starts one of many overlapping windows; selecting N of them copies row by row, which is an
-    order of magnitude faster than indexing pixel by pixel.
+    Every pixel of the batch is the start of one of many overlapping windows. Selecting N of these windows copies row by
+    row, which is an order of magnitude faster than indexing pixel by pixel.
     """
     count, height, width = pixels.shape
     windows = pixels.as_strided((pixels.numel() - (size - 1) * (width + 1), size, size), (1, width, 1))
@@ -106,7 +106,7 @@ def _normalise(batch: GroupedBatch, spec: ViewSpec) -> Tensor:
     scale, shift = scale_and_shift(spec)
     views = empty_floats(*batch.images.shape)
     canvas = views.numpy()
-    # Image by image, because an image stays in the processor's cache from one pass over it to the next.
+    # Image by image, because one image stays in the processor's cache between the passes over it.
     for number, image in zip(batch.order.tolist(), batch.images.numpy(), strict=True):
         view = canvas[number]
         view[...] = image

@@ -1,9 +1,9 @@
-"""The views of a whole batch by plain torch operations, on the device that the images are on.
+"""Compute the views of a whole batch with plain torch operations, on the device that the images are on.
 
-Bit by bit those of the CPU kernels when they run on a CPU; on other devices a multiplication and an addition may be
-rounded once instead of twice, which moves single pixels by one grey level. The host knows which images need which work
-(:mod:`semilearn_ext.data.kernels.plans`), so nothing waits for the device, and nothing needs float64, which Apple's
-GPUs do not have.
+On a CPU the results equal those of the CPU kernels bit for bit. Other devices may round a multiplication and an
+addition once instead of twice, which changes single pixels by one grey level. The host knows which images need which
+operation (:mod:`semilearn_ext.data.kernels.plans`), so nothing waits for the device. Nothing needs float64, which
+Apple's GPUs do not support.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from semilearn_ext.data.view_spec import ViewSpec
 
 @torch.no_grad()
 def plain(images: Tensor, spec: ViewSpec) -> Tensor:
-    """uint8 (N, 3, H, W) to normalised float32 (N, 3, size, size), as all of them."""
+    """The plain view. As in all three functions, uint8 (N, 3, H, W) becomes normalised float32 (N, 3, size, size)."""
     return _normalise(_squashed(images, spec.size), spec)
 
 
 @torch.no_grad()
 def weak(images: Tensor, spec: ViewSpec, plan: Mapping[str, Tensor]) -> Tensor:
-    """``plan``: :func:`semilearn_ext.data.kernels.plans.weak`, on the same device."""
+    """The weak view; ``plan`` comes from :func:`semilearn_ext.data.kernels.plans.weak` and is on the same device."""
     images, which = _squashed(images, spec.size), plan["enlarge"]
     if len(which):
         large = _enlarged_crops(images.index_select(0, which), plan["top"], plan["left"])
@@ -40,13 +40,13 @@ def weak(images: Tensor, spec: ViewSpec, plan: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def strong(images: Tensor, spec: ViewSpec, plan: Mapping[str, Tensor]) -> Tensor:
-    """``plan``: :func:`semilearn_ext.data.kernels.plans.strong`, on the same device."""
+    """The strong view; ``plan`` comes from :func:`semilearn_ext.data.kernels.plans.strong`, on the same device."""
     images = _flip(_squashed(images, spec.size), plan["flip"])
     for stage in STAGES:
         for name, kernel in _KERNELS.items():
             which = plan[f"{stage}.{name}"]
             if len(which):
-                # In place: the flipped images are a copy already.
+                # In place, because the flipped images are already a copy.
                 images.index_copy_(0, which, kernel(images.index_select(0, which), plan[f"{stage}.{name}.values"]))
     return _cut_out(_normalise(images, spec), spec, plan["top"], plan["left"])
 
@@ -57,12 +57,12 @@ def _flip(images: Tensor, flip: Tensor) -> Tensor:
 
 def _normalise(images: Tensor, spec: ViewSpec) -> Tensor:
     scale, shift = _scale_and_shift(spec, images.device)
-    # Two operations: a single one would be rounded once.
+    # Two operations, because a fused one would round only once.
     return images.float().mul_(scale).sub_(shift)
 
 
 def _cut_out(views: Tensor, spec: ViewSpec, top: Tensor, left: Tensor) -> Tensor:
-    """Fill a square of every view, at top and left (N,), with one colour."""
+    """Fill a square of every view, at ``top`` and ``left`` (N,), with one colour."""
     steps = torch.arange(views.shape[-1], device=views.device)
     rows, columns = ((steps >= start[:, None]) & (steps < start[:, None] + spec.cutout) for start in (top, left))
     square = (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
@@ -85,7 +85,7 @@ def _squashed(images: Tensor, size: int) -> Tensor:
 
 
 def _enlarged_crops(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
-    """Enlarge the images and crop each at its own top and left (N,)."""
+    """Enlarge the images and crop each at its own ``top`` and ``left`` (N,)."""
     size = images.shape[-1]
     axis, steps = resampling(size, enlarged(size), images.device), torch.arange(size, device=images.device)
     columns, rows = (
@@ -96,7 +96,7 @@ def _enlarged_crops(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
 
 
 def _resample(images: Tensor, dim: int, axis: Resampling) -> Tensor:
-    """Resample along ``dim`` (3: columns, which come first, 2: rows), all images alike, or each with its own places."""
+    """Resample along ``dim`` (3: columns, done first; 2: rows), with the same places for all images or one set each."""
     shape = [len(images), *images.shape[1:]]
     shape[dim] = axis.first.shape[-1]
     along = [-1 if axis.first.ndim == 2 else 1, 1, 1, 1]
@@ -113,7 +113,7 @@ def _resample(images: Tensor, dim: int, axis: Resampling) -> Tensor:
 
 
 def _map_levels(images: Tensor, tables: Tensor) -> Tensor:
-    """Replace every grey level by its entry in a table (N, 1 or 3, 256): one for the image, or one for each channel."""
+    """Replace every grey level by its entry in a table (N, 1 or 3, 256): one per image or one per channel."""
     tables = tables.expand(-1, CHANNELS, -1).reshape(-1)
     offsets = torch.arange(0, len(tables), LEVELS, device=images.device, dtype=torch.int32)
     places = images.flatten(2).flatten(0, 1).int() + offsets[:, None]
@@ -143,7 +143,7 @@ def _contrast(images: Tensor, factors: Tensor) -> Tensor:
 def _equalize(images: Tensor, _: Tensor) -> Tensor:
     planes = images.flatten(2).long()
     counts = torch.zeros(*planes.shape[:2], LEVELS, dtype=torch.int32, device=images.device)
-    # torch.bincount would read the largest level back.
+    # torch.bincount would wait for the device to read back the largest level.
     counts = counts.scatter_add_(2, planes, torch.ones((), dtype=torch.int32, device=images.device).expand_as(planes))
     up_to = counts.cumsum(2)
     step = torch.where(up_to < planes.shape[2], up_to, 0).amax(2, keepdim=True) // 255
@@ -159,7 +159,7 @@ def _saturate(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def _sharpen(images: Tensor, factors: Tensor) -> Tensor:
-    """Blend with the smoothed image; the border stays as it is."""
+    """Blend with the smoothed image; the border is not changed."""
     floats = images.float()
     sharpened = images.clone()
     sharpened[..., 1:-1, 1:-1] = _blend(smooth(floats), floats[..., 1:-1, 1:-1], factors)
@@ -171,7 +171,7 @@ def _blend(degenerate: Tensor, floats: Tensor, factors: Tensor) -> Tensor:
 
 
 def _move(images: Tensor, coordinates: Tensor) -> Tensor:
-    """Rotate, shear or translate: fetch every pixel from its place (N, 3, 2), see ``plans``."""
+    """Rotate, shear or translate: fetch every pixel from its source position; for ``coordinates`` see ``plans``."""
     count, size = len(images), images.shape[-1]
     along_x, along_y, start = coordinates.view(count, 3, 2, 1, 1).unbind(1)
     steps = torch.arange(size, dtype=torch.int32, device=images.device)

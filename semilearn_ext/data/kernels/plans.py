@@ -1,8 +1,8 @@
-"""What the device kernels need to know about a batch, computed on the host from the draws of the CPU generator.
+"""Plans for the device kernels, computed on the host from the random draws of a batch.
 
-A plan is a set of small arrays: which images need which work, and its parameters. What does not depend on the pixels
-(lookup tables of grey levels, coordinates in Pillow's fixed point, weights of a resampling) is computed here, by the
-functions of the CPU kernels, so that it is the same for every device.
+A plan is a set of small arrays: which images need which operation, and its parameters. Everything that does not depend
+on the pixels (lookup tables of grey levels, coordinates in Pillow's fixed point, resampling weights) is computed here,
+with the functions of the CPU kernels, so that it is the same for every device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ STAGES = range(OPERATIONS_PER_IMAGE)
 
 
 def weak(draws: WeakDraws, spec: ViewSpec) -> Plan:
-    """``enlarge``: numbers of the images to enlarge, cropped at ``top`` and ``left``; ``flip``: (N,)."""
+    """The plan of a weak view.
+
+    Returns:
+        ``enlarge``: indices of the images to enlarge; ``top``, ``left``: where those are cropped; ``flip``: (N,).
+    """
     margin = enlarged(spec.size) - spec.size
     which = np.flatnonzero(draws.enlarge) if margin else np.empty(0, np.int64)
     top, left = (np.round(place[which] * margin).astype(np.int64) for place in (draws.down, draws.right))
@@ -33,8 +37,12 @@ def weak(draws: WeakDraws, spec: ViewSpec) -> Plan:
 
 
 def strong(draws: StrongDraws, spec: ViewSpec) -> Plan:
-    """``<stage>.<kernel>``: numbers of the images, ``….values``: one row of parameters for each; the cutout's corner
-    ``top`` and ``left`` (N,), and ``flip`` (N,)."""
+    """The plan of a strong view.
+
+    Returns:
+        ``<stage>.<kernel>``: indices of the images; ``<stage>.<kernel>.values``: one row of parameters for each;
+        ``top``, ``left`` (N,): corner of the cutout; ``flip``: (N,).
+    """
     top, left = ((place * spec.size).astype(np.int64) - spec.cutout // 2 for place in (draws.down, draws.right))
     plan = {"top": top, "left": left, "flip": np.asarray(draws.flip, bool)}
     for stage, operations, magnitudes in zip(STAGES, draws.operations, draws.magnitudes, strict=True):
@@ -54,7 +62,7 @@ def _factors(_: Array, magnitudes: Array, __: int) -> Array:
 
 
 def _tables(operations: Array, magnitudes: Array, _: int) -> Array:
-    """uint8 (N, 256): the new grey level for each one."""
+    """Lookup tables, uint8 (N, 256), from a grey level to the new one."""
     tables = np.empty((len(operations), LEVELS), np.uint8)
     for operation, make in randaugment.FIXED_TABLES.items():
         which = operations == operation
@@ -63,9 +71,11 @@ def _tables(operations: Array, magnitudes: Array, _: int) -> Array:
 
 
 def _coordinates(operations: Array, magnitudes: Array, size: int) -> Array:
-    """int32 (N, 3, 2) in 16.16 fixed point: how much the row and the column of the source grow per column and per row
-    of the result, and where they start; in an image with a black frame of one pixel, which stands for everything
-    outside."""
+    """Source coordinates (row, column), int32 (N, 3, 2) in 16.16 fixed point.
+
+    The three entries are the increment per column of the result, the increment per row, and the start. They refer to
+    the image with a black frame of one pixel, which stands for everything outside.
+    """
     turned = randaugment.turn_coefficients(operations, magnitudes, size)
     coordinates = turned.transpose(2, 0, 1).copy()
     zero = np.zeros_like(magnitudes)
@@ -80,7 +90,8 @@ def _coordinates(operations: Array, magnitudes: Array, size: int) -> Array:
 
 
 def _shifted(axis: int, along_y: Array, start: Array) -> Array:
-    """Every pixel from its own place, but along ``axis`` (0: row, 1: column) from ``along_y`` times its row further."""
+    """The identity map, except that along ``axis`` (0: row, 1: column) it starts at ``start`` and grows by ``along_y``
+    per row."""
     coordinates = np.zeros((len(start), 3, 2), np.int32)
     coordinates[:, 0, 1] = coordinates[:, 1, 0] = 65536
     coordinates[:, 2] = 65536
@@ -89,7 +100,7 @@ def _shifted(axis: int, along_y: Array, start: Array) -> Array:
     return coordinates
 
 
-# Every device kernel with the operations that it covers and their parameters.
+# Every device kernel with the operations that it implements and the function that computes their parameters.
 _KERNELS: dict[str, tuple[tuple[Operation, ...], Callable[[Array, Array, int], Array]]] = {
     "autocontrast": ((Operation.AUTOCONTRAST,), _none),
     "equalize": ((Operation.EQUALIZE,), _none),
@@ -109,14 +120,14 @@ def enlarged(size: int) -> int:
 
 
 class Resampling(NamedTuple):
-    """Antialiased bilinear resampling of one axis to S places, in the fixed point of torch's uint8 kernel."""
+    """Antialiased bilinear resampling of one axis to S pixels, in the fixed-point format of torch's uint8 kernel."""
 
     first: Tensor
-    """int64 (S,): the first source pixel of every place."""
+    """int64 (S,): the first source pixel of every output pixel."""
     weights: Tensor
-    """int32 (S, K) of the pixels from there on."""
+    """int32 (S, K): the weights of K source pixels, starting with ``first``."""
     precision: int
-    """Bits behind the point."""
+    """Number of fractional bits."""
 
 
 @functools.cache
@@ -139,9 +150,9 @@ def resampling(before: int, after: int, device: torch.device) -> Resampling:
 
 @functools.cache
 def autocontrast_tables(device: torch.device) -> Tensor:
-    """uint8 (256, 256, 256): by the darkest and the brightest level of a channel, the new level for each one.
+    """Lookup tables, uint8 (256, 256, 256), by the darkest and the brightest level of a channel.
 
-    16 MB instead of arithmetic in float64, which not every device has.
+    They take 16 MB and replace float64 arithmetic, which not every device supports.
     """
     tables = np.empty((LEVELS, LEVELS, LEVELS), np.uint8)
     high = np.arange(LEVELS)

@@ -1,11 +1,11 @@
-"""RandAugment operations on a whole batch of uint8 images, with one magnitude for every image.
+"""RandAugment operations on a whole batch of uint8 images, with one magnitude per image.
 
 The arithmetic is that of Pillow's ``ImageEnhance``, ``ImageOps``, ``Image.rotate`` and ``Image.transform`` (nearest
-neighbour, black outside), down to truncation and fixed point, so results agree with Pillow's pixel by pixel.
+neighbour, black outside), including truncation and fixed-point arithmetic, so the results equal Pillow's exactly.
 
-The batch is grouped by kernel, and each kernel changes its images in place. Operations that map every grey level to
-another one, whatever its neighbours, use a lookup table. Per-image values, such as a magnitude or a table, are computed
-by numpy, whose calls cost a fraction of torch's.
+The batch is grouped by kernel, and each kernel changes its images in place. Operations on single grey levels use a
+lookup table. Per-image values, such as a magnitude or a table, are computed with numpy, whose calls cost a fraction of
+torch's.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ CHANNELS = 3
 _GREYS = np.arange(LEVELS)
 
 
-@torch.inference_mode()  # hundreds of small calls, each of which would prepare for a gradient
+@torch.inference_mode()  # avoids the overhead of autograd in hundreds of small calls
 def apply(batch: GroupedBatch, operations: Array, magnitudes: Array) -> None:
-    """Apply one operation to each image, in a copy that becomes the batch's.
+    """Apply one operation to each image. The images of ``batch`` are replaced by a changed copy.
 
-    batch: uint8 (N, 3, S, S) on the CPU. operations: (N,) ``Operation`` numbers, and magnitudes: float64 (N,), both in
-    the original order of the batch.
+    Args:
+        batch: uint8 (N, 3, S, S) on the CPU.
+        operations: (N,) ``Operation`` numbers, in the original order of the batch.
+        magnitudes: float64 (N,), in the same order.
     """
     batch.group(_KERNEL_OF[operations])
     operations, magnitudes = operations[batch.order], magnitudes[batch.order]
@@ -50,10 +52,10 @@ def _keep(_: Tensor, __: Array, ___: Array) -> None:
 def _map_levels(
     make_tables: Callable[[Tensor, Array], Array], images: Tensor, operations: Array, values: Array
 ) -> None:
-    """Replace every grey level by its entry in a table (N, 1 or 3, 256): one for the image, or one for each channel."""
+    """Replace every grey level by its entry in a table (N, 1 or 3, 256): one per image or one per channel."""
     tables = make_tables(images, values.reshape(-1, 1, 1)).astype(np.uint8).reshape(-1, LEVELS)
     for pixels, table in zip(images.numpy().reshape(len(tables), -1), tables, strict=True):
-        # translate() takes bytes as they are; indexing would need them as int64 first.
+        # translate() works on bytes; numpy indexing would first convert them to int64.
         pixels[:] = np.frombuffer(bytearray(pixels).translate(table), np.uint8)  # type: ignore[arg-type]
 
 
@@ -63,7 +65,7 @@ def _autocontrast_tables(images: Tensor, _: Array) -> Array:
 
 
 def stretched(low: Array, high: Array) -> Array:
-    """(…, 256): Pillow's autocontrast of channels whose darkest and brightest level are low and high (…)."""
+    """Pillow's autocontrast tables (…, 256) for channels with darkest level ``low`` and brightest level ``high``."""
     low, high = (extreme[..., None].astype(float) for extreme in (low, high))
     scale = 255.0 / (high - low).clip(1.0)
     return np.where(high > low, (_GREYS * scale - low * scale).clip(0.0, 255.0), _GREYS)
@@ -75,7 +77,7 @@ def _brightness_tables(factors: Array) -> Array:
 
 def _contrast_tables(images: Tensor, factors: Array) -> Array:
     """Blend with the mean of the grey image."""
-    # Sums of rows are exact in float32. Their sum could depend on the order of addition, so on the number of threads.
+    # Sums of rows are exact in float32; a sum over all pixels would depend on the order of addition (on the threads).
     sums = grey(images.float()).sum(3).numpy().sum((1, 2), dtype=np.float64)
     mean = np.floor(sums / images[0, 0].numel() + 0.5).astype(np.float32)
     flat = torch.from_numpy(mean.repeat(LEVELS).reshape(-1, 1, LEVELS))
@@ -86,7 +88,7 @@ def _equalize_tables(images: Tensor, _: Array) -> Array:
     planes = images.flatten(2).flatten(0, 1).unbind()
     counts = torch.stack([plane.bincount(minlength=LEVELS) for plane in planes]).numpy().reshape(-1, CHANNELS, LEVELS)
     up_to = counts.cumsum(2)
-    # Pillow's step ignores the brightest level that occurs, so it counts the pixels that are darker.
+    # Pillow's step counts only the pixels that are darker than the brightest level that occurs.
     step = np.where(up_to < images[0, 0].numel(), up_to, 0).max(2, keepdims=True) // 255
     flattened = (step // 2 + up_to - counts) // np.maximum(step, 1)
     return np.where(step > 0, np.minimum(flattened, 255), _GREYS)
@@ -105,7 +107,7 @@ FIXED_TABLES: dict[Operation, Callable[[Array], Array]] = {
     Operation.POSTERIZE: _posterize_tables,
     Operation.SOLARIZE: _solarize_tables,
 }
-"""Operations whose tables (…, 256) depend on the magnitudes (…, 1) alone, whatever the image."""
+"""Operations whose tables (…, 256) depend only on the magnitudes (…, 1) and not on the image."""
 
 
 def _tables_of(operation: Operation) -> Callable[[Tensor, Array], Array]:
@@ -119,16 +121,16 @@ def _saturate(images: Tensor, _: Array, factors: Array) -> None:
 
 
 def _sharpen(images: Tensor, _: Array, factors: Array) -> None:
-    """Blend with Pillow's SMOOTH filter, a 3 x 3 box whose centre has weight 5. It leaves the border as it is."""
+    """Blend with Pillow's SMOOTH filter, a 3 x 3 box whose centre has weight 5. The border is not changed."""
     floats = images.float()
     _blend(smooth(floats), floats[..., 1:-1, 1:-1], factors, images[..., 1:-1, 1:-1])
 
 
 def smooth(floats: Tensor) -> Tensor:
-    """(N, 3, S - 2, S - 2): the inner pixels of float images (N, 3, S, S) by that filter, rounded."""
+    """The inner pixels (N, 3, S - 2, S - 2) of float images (N, 3, S, S) after Pillow's SMOOTH filter, rounded."""
     columns = (floats[..., :-2] + floats[..., 1:-1]).add_(floats[..., 2:])
     box = (columns[..., :-2, :] + columns[..., 1:-1, :]).add_(columns[..., 2:, :])
-    # No multiple of 1/13 is near a half, so rounding is safe.
+    # No multiple of 1/13 is close to a half, so rounding errors do not matter.
     return box.add_(floats[..., 1:-1, 1:-1], alpha=4).mul_(1 / 13).round_()
 
 
@@ -142,7 +144,7 @@ def grey(floats: Tensor) -> Tensor:
 
 
 def _blend(degenerate: Tensor, floats: Tensor, factors: Array, out: Tensor) -> None:
-    """Into ``out``, truncated by numpy, which has vector instructions for that."""
+    """Blend into ``out``, truncated by numpy, which has vector instructions for that."""
     blended = degenerate.lerp(floats, torch.from_numpy(factors).float().view(-1, 1, 1, 1))
     np.copyto(out.numpy(), blended.numpy(), casting="unsafe")
 
@@ -160,9 +162,9 @@ def _turn(images: Tensor, operations: Array, values: Array) -> None:
 
 
 def turn_coefficients(operations: Array, values: Array, size: int) -> Array:
-    """Fixed point (3, 2, N): what row and column of the source grow by per column and per row, and where they start.
+    """Source coordinates (row, column) in fixed point (3, 2, N): increment per column, increment per row, and start.
 
-    Coordinates are those of the image with a black frame of one pixel, which stands for everything outside.
+    They refer to the image with a black frame of one pixel, which stands for everything outside.
     """
     angle = np.where(operations == Operation.ROTATE, values, 0.0) * (-math.pi / 180)
     slope = np.where(operations == Operation.SHEAR_Y, values, 0.0)
@@ -180,24 +182,24 @@ def _translate(images: Tensor, operations: Array, shares: Array) -> None:
 
 
 def _shear(images: Tensor, _: Array, slopes: Array) -> None:
-    """Shear along x: rows are only shifted, so fetch whole rows, which is several times faster."""
+    """Shear along x. Rows are only shifted, so whole rows are copied, which is several times faster."""
     size = images.shape[-1]
     along_y, start = fixed_point(slopes, (1 + slopes) / 2)[..., None]
     columns = along_y * np.arange(size) + start >> 16
     margin = int(abs(columns).max())
     framed = pad(images, (margin, margin)).flatten()
     rows = np.arange(margin, len(framed), size + 2 * margin).reshape(-1, CHANNELS, size)
-    # Every pixel starts one of many overlapping rows.
+    # Every pixel is the start of one of many overlapping rows.
     starts = torch.from_numpy((rows + columns[:, None]).ravel())
     torch.index_select(framed.unfold(0, size, 1), 0, starts, out=images.view(-1, size))
 
 
 def fixed_point(*coefficients: Array) -> Array:
-    """Coefficients as Pillow's 16.16 fixed point, in the order given."""
+    """Convert coefficients to Pillow's 16.16 fixed point and stack them in the given order."""
     return np.floor(np.stack(coefficients) * 65536 + 0.5).astype(np.int32)
 
 
-# Every kernel with the operations that it covers.
+# Every kernel with the operations that it implements.
 _KERNELS: tuple[tuple[Callable[[Tensor, Array, Array], None], tuple[Operation, ...]], ...] = (
     (partial(_map_levels, _autocontrast_tables), (Operation.AUTOCONTRAST,)),
     (partial(_map_levels, _tables_of(Operation.BRIGHTNESS)), (Operation.BRIGHTNESS,)),

@@ -1,0 +1,145 @@
+"""Make sure that the folder of a run holds one experiment only: check it before training, and prepare it.
+
+A run resumes in a folder with the same experiment. A folder with anything else is an error, unless ``overwrite`` is set
+or the earlier run ended before its first checkpoint and evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from semilearn_ext import documents, files
+from semilearn_ext.errors import UserError
+from semilearn_ext.runs import lock
+from semilearn_ext.runs.file_names import (
+    CONFIG_FILE,
+    CONSOLE_FILE,
+    ENVIRONMENT_FILE,
+    EXTENSIONS_FOLDER,
+    IDENTITY_FILE,
+    JOB_FILE,
+    LOCK_FILE,
+    LOG_FILE,
+    METRICS_FILE,
+    SPLIT_FILE,
+    STATE_FILE,
+    TENSORBOARD_FOLDER,
+)
+from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.runs.record_file import LARGEST_RECORD
+from semilearn_ext.settings import Settings, dump
+from semilearn_ext.settings.content import dataset_name, split_path
+from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity
+from semilearn_ext.settings.load import Raw, read_record, resolve
+
+NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
+"""Files that may exist before the run has written anything, and that are kept when it starts over."""
+WRITTEN_BEFORE_TRAINING = {
+    *(CONFIG_FILE, IDENTITY_FILE, ENVIRONMENT_FILE, SPLIT_FILE, METRICS_FILE, LOG_FILE),
+    *(EXTENSIONS_FOLDER, TENSORBOARD_FOLDER),
+}
+"""The files that a run may have written when it fails before its first step. Later ones have other files as well."""
+WRITTEN_BEFORE_THE_CONFIG = {IDENTITY_FILE, EXTENSIONS_FOLDER}
+
+
+def check_folder(folder: RunFolder, settings: Settings) -> None:
+    """Raise an error if another process is training in ``folder``, or if it contains anything but this experiment and
+    may not be overwritten."""
+    holder = lock.holder_of(folder.path)
+    if holder is not None and not holder.is_this_process:
+        raise lock.Held(folder.path, holder)
+    if not settings.overwrite:
+        check_content(folder, settings)
+
+
+def check_content(folder: RunFolder, settings: Settings) -> None:
+    """Raise an error if ``folder`` contains anything but this experiment."""
+    if _is_unused(folder):
+        return
+    reason = _conflict(folder, settings) if _content(folder) else ""
+    if reason:
+        raise UserError(f"{folder.path}: {reason}; choose another --save_dir, or replace it with --overwrite")
+    if settings.split_file and (file := split_path(settings)).is_file():
+        split = hashlib.sha256(documents.read_bytes(file, LARGEST_RECORD)).hexdigest()
+        _check_data(folder, {"split_sha256": split})
+
+
+def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = "") -> None:
+    """Prepare ``folder`` for this run: keep what belongs to the same experiment, or empty it with ``overwrite``.
+
+    Args:
+        images, split: SHA-256 of the images and of the split file that the run uses, if known.
+    """
+    check_folder(folder, settings)
+    data = {"images_sha256": images or None, "split_sha256": split or None}
+    unused = _is_unused(folder)
+    if not settings.overwrite and not unused:
+        _check_data(folder, data)
+    if settings.overwrite or (unused and _conflict(folder, settings)):
+        for path in _content(folder):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    files.remove_leftovers(folder.path)
+    copies = folder.extensions_folder
+    if copies.is_symlink():
+        copies.unlink()
+    for number, original in enumerate(settings.extend):
+        text = documents.read_text(Path(original).expanduser())
+        files.write_text(copies / f"extension_{number:02d}.py", text)
+    about = {"dataset_name": dataset_name(settings), **data, "content": content(settings)}
+    files.write_json(folder.identity_file, about)
+    files.write_text(folder.config_file, dump(settings))
+
+
+def _check_data(folder: RunFolder, data: Mapping[str, str | None]) -> None:
+    """Raise an error if the run in ``folder`` was started with different images or a different split file."""
+    recorded = folder.read_identity()
+    for name, what in (("images_sha256", "different images"), ("split_sha256", "a different split file")):
+        before, now = str(recorded.get(name) or ""), data.get(name)
+        if before and now and before != now:
+            raise UserError(
+                f"{folder.path}: the run was started with {what} (SHA-256 {before[:12]}, now {now[:12]}); "
+                f"choose another --save_dir, or replace it with --overwrite"
+            )
+
+
+def _content(folder: RunFolder) -> list[Path]:
+    """All files of the run, without those of sweeps, locks and interrupted writes."""
+    if not folder.path.exists():
+        return []
+    return [path for path in folder.path.iterdir() if path.name not in NOT_OF_THE_RUN and path.suffix != ".tmp"]
+
+
+def _is_unused(folder: RunFolder) -> bool:
+    """Whether the run ended before its first checkpoint and evaluation, so that nothing is lost if another starts."""
+    names = {path.name for path in _content(folder)}
+    if names and names <= WRITTEN_BEFORE_THE_CONFIG:  # killed while it prepared the folder
+        return True
+    if CONFIG_FILE not in names or not names <= WRITTEN_BEFORE_TRAINING:
+        return False
+    return METRICS_FILE not in names or os.lstat(folder.metrics_file).st_size == 0
+
+
+def _conflict(folder: RunFolder, settings: Settings) -> str:
+    """Why the content does not belong to the same experiment, or an empty string."""
+    if not os.path.lexists(folder.config_file):
+        return "the folder contains files that do not belong to a run"
+    try:
+        raw = read_record(folder.config_file)
+        # The extensions are already loaded; their content at the start of the run is what has to be compared.
+        loaded = resolve({**raw, "extend": Raw(list(settings.extend), settings.origins.get("extend", ""))})
+        recorded = folder.read_identity().get("content", {})
+        existing = identity(replace(loaded, extend=folder.extension_copies()), recorded)
+    except UserError as error:
+        return f"the folder contains a config that cannot be read ({error})"
+    wanted = identity(settings)
+    if hash_of(existing) == hash_of(wanted):
+        return ""
+    return (
+        f"the folder contains a run with a different config (hash {hash_of(existing)}, this one has "
+        f"{hash_of(wanted)}); they differ in {differences(existing, wanted)}"
+    )
