@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -331,6 +332,19 @@ class _Autocast(torch.autocast):
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
 
 
+_GROUP = "_group_tensors_by_device_and_dtype"
+
+
+def _grouped(group: Callable[..., Any]) -> Callable[..., Any]:
+    """torch groups gradients by the device that is beneath the subclass, which is the CPU."""
+
+    def by_device(lists: Any, *args: Any) -> Any:
+        on = DEVICE if any(isinstance(leaf, PretendTensor) for leaf in tree_leaves(lists)) else torch.device("cpu")
+        return {(on, dtype): members for (_, dtype), members in group(lists, *args).items()}
+
+    return by_device
+
+
 @contextmanager
 def pretend() -> Iterator[PretendCuda]:
     """Within this context torch has one CUDA device."""
@@ -349,12 +363,14 @@ def pretend() -> Iterator[PretendCuda]:
         "get_rng_state": lambda _=None: device.generator.get_state(),
         "set_rng_state": lambda state, _=None: device.generator.set_state(state),
         "manual_seed_all": lambda seed: device.generator.manual_seed(seed),
+        "is_current_stream_capturing": lambda: False,
     }
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(torch, "autocast", _Autocast))
+        stack.enter_context(mock.patch.object(clip_grad, _GROUP, _grouped(getattr(clip_grad, _GROUP))))
         stack.enter_context(torch.backends.cudnn.flags(benchmark=False, allow_tf32=True))
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
         torch.__future__.set_overwrite_module_params_on_conversion(True)

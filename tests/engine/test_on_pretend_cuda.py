@@ -80,8 +80,36 @@ def test_a_run_on_cuda_finishes_and_is_predicted_from_elsewhere(tinier: Tinier, 
 def test_the_host_waits_for_nothing_new(
     name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda, pytestconfig: pytest.Config
 ) -> None:
-    """In a step that is neither the first nor one that is evaluated, logged or saved."""
-    algorithm: Any = training.build(make_context(tinier(device="cuda", num_train_iter=9, **eager(name, step))))
+    row = waits_of_a_step(tinier(device="cuda", num_train_iter=9, **eager(name, step)), pretend_cuda)
+    table = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
+    if pytestconfig.getoption("freeze_host_waits"):
+        table[f"{name} ({step})"] = row
+        rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
+        FROZEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    assert Counter(row) == Counter(table[f"{name} ({step})"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"average": "both", "average_start": 0.0},
+        {"clip_grad": 1.0},
+        {"optim": "AdamW", "decay_norm_bias": False},
+        {"views_on": "cpu", "eval_with_ema": True},
+        {"precision": "fp16", "clip_grad": 1.0},
+    ],
+)
+@pytest.mark.parametrize("name", ["fixmatch_upcsc", "erm"])
+def test_nor_with_other_options(name: str, values: dict[str, Any], tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    """The scaler of fp16 reads whether a gradient was infinite."""
+    settings = tinier(device="cuda", num_train_iter=9, **eager(name, "reference"), **values)
+    expected = {"semilearn_ext/engine/hooks.py after_train_step: item": 1} if "precision" in values else {}
+    assert waits_of_a_step(settings, pretend_cuda) == expected
+
+
+def waits_of_a_step(settings: Settings, pretend_cuda: PretendCuda) -> dict[str, int]:
+    """Of one that is neither the first nor one that is evaluated, logged or saved."""
+    algorithm: Any = training.build(make_context(settings))
     algorithm.rho_init = 1.0  # Dash sets it in its warm-up
     algorithm.num_eval_iter, algorithm.epoch = 9, 0
     algorithm.call_hook("before_run")
@@ -92,13 +120,7 @@ def test_the_host_waits_for_nothing_new(
             batch = algorithm.process_batch(**batch_of(algorithm, 0, algorithm.it))
             algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**batch)
             algorithm.call_hook("after_train_step")
-    row = {f"{wait.place}: {wait.kind}": count for wait, count in sorted(waits.items())}
-    table = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
-    if pytestconfig.getoption("freeze_host_waits"):
-        table[f"{name} ({step})"] = row
-        rows = [f"{json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table)]
-        FROZEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    assert Counter(row) == Counter(table[f"{name} ({step})"])
+    return {f"{wait.place}: {wait.kind}": count for wait, count in sorted(waits.items())}
 
 
 def test_all_of_these_waits_are_usbs() -> None:
