@@ -1,6 +1,8 @@
-"""Runs as small files that tables are rebuilt from: ``<dataset>/<labels>lpc/<method>/<hash>-<version>-<scale>/``.
+"""Records of runs: small files from which tables are rebuilt.
 
-experiment.yaml   what its runs have in common: method, benchmark, version, scientific settings
+They are in ``<dataset>/<labels>lpc/<method>/<hash>-<version>-<scale>/``:
+
+experiment.yaml   what all runs have in common: method, benchmark, version, scientific settings
 runs.csv          one line per run: target, seed, every protocol and metric, checksums, environment
 curves.csv        one line per evaluation: every metric with four significant digits
 """
@@ -38,11 +40,11 @@ _OF_RUN = (*_RUN, "iterations", "seconds")
 _CHECKSUMS = ("images_sha256", "labelled_sha256", "details_sha256")
 _TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
 _NOT_RECORDED = {"platform"}
-"""What a run knows of its machine that does not matter for a result."""
+"""Properties of the machine that do not matter for a result."""
 
 
 class Source(Protocol):
-    """What the parts of a run are read from: its folder, or its line in a record."""
+    """The source of a run's data: its folder, or its line in a record."""
 
     @property
     def path(self) -> Path: ...
@@ -59,7 +61,7 @@ class RecordedRun:
     path: Path
     """``<folder>/runs.csv:<line>``, for messages."""
     result: dict[str, Any]
-    """The fields of ``result.json``, without options: the config has them."""
+    """The fields of ``result.json`` without options, which are part of the config."""
     config: Config
     """The scientific settings and the options."""
     environment: dict[str, Any]
@@ -79,7 +81,7 @@ class RecordedRun:
 
 
 def record_of(folder: RunFolder) -> RecordedRun:
-    """A finished run as a record keeps it."""
+    """A finished run in the form of a record."""
     split = folder.read_split()
     if "train_x" not in split:
         raise UserError(f"{folder.split_file}: damaged: no train_x")
@@ -96,25 +98,25 @@ def record_of(folder: RunFolder) -> RecordedRun:
 
 
 def scientific(flat: Config) -> Config:
-    """The settings that the config hash covers. Files are shown by name."""
+    """The settings that are part of the config hash. Files are represented by their names."""
     kept = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
     files = {name: Path(str(flat[name])).name for name in _NAMED_FILES if flat.get(name)}
     return {**kept, **files}
 
 
 def significant(value: float) -> float:
-    """``value`` with four significant digits, which is what curves are drawn from."""
+    """``value`` with four significant digits, as used for curves."""
     return float(f"{value:.4g}")
 
 
 def experiment_folder(dataset: str, labels: int, method: str, config_hash: str, version: str, scale: str) -> Path:
-    """Where a record has the runs of an experiment."""
+    """The folder of an experiment in the records."""
     names = (dataset, f"{labels}lpc", method, f"{config_hash}-{version}-{scale}")
     return Path(*(check_folder_name(name.replace(" ", "_"), "record") for name in names))
 
 
 def render(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """The files of an experiment, by name. The same runs in any order give the same bytes."""
+    """The files of an experiment, by name. The result does not depend on the order of the runs."""
     runs = sorted(runs, key=_key)
     first = runs[0]
     shared = {name: first.result.get(name) for name in (*_SHARED, *_IDENTITY)}
@@ -157,7 +159,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> str:
-    """The columns ``first``, followed by all others by name; what a row does not have is empty."""
+    """A CSV with the columns ``first``, followed by all others sorted by name. Missing values are empty."""
     names = {name for row in rows for name in row} | {*_RUN}
     columns = [*(name for name in first if name in names), *sorted(names - {*first})]
     text = io.StringIO()
@@ -174,7 +176,7 @@ def _cell(value: Any) -> str:
 
 
 def read_experiment(folder: Path) -> list[RecordedRun]:
-    """The runs in the files that :func:`render` made; a UserError that names the file and line where they are not."""
+    """Read the runs from the files that :func:`render` returns. Errors name the file and line."""
     about = documents.read_yaml(folder / EXPERIMENT_FILE, follow=False)
     settings = about.pop("settings", None) if isinstance(about, dict) else None
     if not isinstance(settings, dict) or about.get("format") != FORMAT:
@@ -219,7 +221,7 @@ def _recorded(
 
 
 def _rows(file: Path) -> Iterable[tuple[str, dict[str, str]]]:
-    """Every line with where it is."""
+    """Yield the location and the values of every line."""
     reader = csv.reader(io.StringIO(documents.read_text(file, LARGEST_RECORD, follow=False)))
     columns = next(reader, [])
     if not {*_RUN} <= set(columns):

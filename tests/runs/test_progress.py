@@ -35,6 +35,6 @@ def test_a_run_is_shown_with_what_it_has_reached(tmp_path: Path) -> None:
     folder.append_metrics({"iteration": 40, "target/top1": 0.6831})
     assert progress.reached(folder.path) == "iteration 40, target 68.3%"
     pool = SimpleNamespace(running=[SimpleNamespace(job=SimpleNamespace(folder=folder.path))])
-    assert local._Reached().lines(pool) == ["fixmatch/pen/seed1: iteration 40, target 68.3%"]  # type: ignore[arg-type]
+    assert local._Progress().lines(pool) == ["fixmatch/pen/seed1: iteration 40, target 68.3%"]  # type: ignore[arg-type]
     folder.metrics_file.write_text("[1]\n")
     assert progress.reached(folder.path) == ""
