@@ -61,20 +61,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; without any, list them. Errors are raised: :func:`console` turns them into exit codes."""
+    """Run a command, or list the commands if none is given. :func:`console` turns errors into exit codes."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         parser().print_help()
         return
     if words[0] not in COMMANDS and not words[0].startswith("-"):
-        raise UserError(f"{words[0]!r} is not a command{did_you_mean(words[0], COMMANDS)} (all of them: ssdg --help)")
+        raise UserError(f"{words[0]!r} is not a command{did_you_mean(words[0], COMMANDS)} (list all: ssdg --help)")
     arguments = parser().parse_args(words)
     arguments.call(arguments)
 
 
 def console(argv: Sequence[str] | None = None) -> int:
     """The console script ``ssdg``: run a command and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):  # the name of a file may be no valid text
+    for stream in (sys.stdout, sys.stderr):  # file names may not be valid text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     show_warnings_on_one_line()

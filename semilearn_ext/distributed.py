@@ -1,8 +1,8 @@
-"""Several processes started by ``torchrun``: which one this is, and the collective operations that are used.
+"""Training with several processes, started by ``torchrun``: the rank of this process and the collective operations.
 
-Gradients are averaged by one all-reduce after the backward pass instead of wrapping the network in
-DistributedDataParallel: USB's algorithms make several forward passes per step, swap weights in between and save the
-network under its own names, and none of that has to know about other processes this way.
+Gradients are averaged by one all-reduce after the backward pass instead of by DistributedDataParallel. USB's algorithms
+make several forward passes per step, swap weights in between and save the network under its own names; in this way none
+of that code has to handle other processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.distributed.nn.functional import all_gather
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process among all of them. A single process is rank 0 of 1."""
+    """The rank of this process and the number of processes. A single process is rank 0 of 1."""
 
     rank: int = 0
     world_size: int = 1
@@ -55,13 +55,13 @@ class ProcessGroup:
             parameter.grad = mean.view_as(parameter)
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """True in every process when ``flag`` is true in one of them."""
+        """True in every process if ``flag`` is true in at least one of them."""
         if not self.distributed:
             return flag
         return bool(self.all_reduce(torch.tensor(float(flag), device=device)) > 0)
 
     def all_gather(self, value: Any) -> list[Any]:
-        """``value`` of every process, by rank."""
+        """The ``value`` of every process, ordered by rank."""
         if not self.distributed:
             return [value]
         gathered: list[Any] = [None] * self.world_size
@@ -76,9 +76,9 @@ class ProcessGroup:
 
     @contextmanager
     def one_after_another(self) -> Iterator[None]:
-        """Work that the first process does for all, such as decoding images into a cache.
+        """For work that the first process does for all others, such as decoding images into a cache.
 
-        The first of all processes enters alone, then the first of every other machine, and at last all others.
+        The first process enters this context alone, then the first process of every other machine, and then all others.
         """
         turn = 0 if self.is_main else 1 if self.local_rank == 0 else 2
         for number in range(3):
@@ -92,10 +92,10 @@ class ProcessGroup:
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes, by rank. The gradient of a row comes from the losses of all processes.
+    """The rows of all processes, ordered by rank. The gradient of a row comes from the losses of all processes.
 
-    When every process computes the same loss from the gathered rows and the gradients of the weights are averaged over
-    the processes, the result is the gradient of that loss in one process with the joined batch.
+    If every process computes the same loss from the gathered rows and the gradients of the weights are averaged over
+    the processes, the result is the gradient of that loss in one process with the whole batch.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return rows
@@ -103,7 +103,7 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 def from_environment() -> ProcessGroup:
-    """What ``torchrun`` puts into the environment; a single process without it."""
+    """The process group in the environment variables set by ``torchrun``; a single process without them."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ProcessGroup()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -113,7 +113,7 @@ def from_environment() -> ProcessGroup:
 def init(group: ProcessGroup, device: torch.device) -> None:
     """Connect to the other processes: NCCL between GPUs, gloo elsewhere."""
     if group.distributed and not dist.is_initialized():
-        # The others wait while the first process decodes a dataset, which may take longer than ten minutes.
+        # The others wait while the first process decodes a dataset, which may exceed the default of ten minutes.
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=3))
 
 

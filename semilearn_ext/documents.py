@@ -1,8 +1,7 @@
-"""JSON and YAML that anybody may have written: read with bounds, so that no file can hang, exhaust or crash a command.
+"""Read untrusted JSON and YAML with limits, so that no file can hang a command, exhaust its memory or crash it.
 
-Only regular files are read (a pipe would block, a device never ends), up to a size. JSON and YAML may not be nested
-without end, and the aliases of YAML may not multiply a file beyond what it holds. Every problem is a UserError that
-names the file.
+Only regular files up to a maximum size are read (a pipe would block, and a device never ends). The nesting of JSON and
+YAML is limited, as is the expansion of YAML aliases. Every problem is a UserError that names the file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from semilearn_ext.errors import UserError
 MEGABYTE = 2**20
 YAML_BYTES = MEGABYTE
 _DEPTH, _NODES = 20, 100_000
-# libyaml's safe classes, where available, are ten times as fast, which matters for a sweep of a thousand runs.
+# libyaml's safe classes, if available, are ten times as fast, which matters for a sweep of a thousand runs.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -30,8 +29,8 @@ def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -
     """The content of a regular file of at most ``limit`` bytes.
 
     Args:
-        follow: read through a link. The records of a run are read without: a link in a run that somebody else has made
-            could lead to any file of the reader's.
+        follow: whether to follow a symbolic link. Records of runs are read without following links, because a link in
+            a run from somebody else could lead to any of the user's files.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -39,7 +38,7 @@ def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -
     except FileNotFoundError:
         raise UserError(f"{path}: cannot be read: no such file") from None
     except OSError as error:
-        reason = "it is a link" if error.errno == errno.ELOOP and not follow else error.strerror
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP and not follow else error.strerror
         raise UserError(f"{path}: cannot be read: {reason}") from None
     try:
         status = os.fstat(descriptor)
@@ -71,7 +70,7 @@ def read_json(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) ->
 
 
 def parse_json(content: bytes | str, where: str) -> Any:
-    """The value of a JSON text. Whole numbers are at most as large as a float can hold."""
+    """Parse a JSON text. Integers must not be larger than the largest float."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
         has_long_number = re.search(r"\d{300}", text) is not None
@@ -93,7 +92,7 @@ def read_yaml(path: Path, *, follow: bool = True) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text. A key that is given twice is refused: one of the two would be lost."""
+    """Parse a YAML text. A duplicate key is an error, because one of its values would be lost."""
     try:
         _check_growth(text)
         return yaml.load(text, Loader=_Loader)
@@ -104,7 +103,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _check_growth(text: str) -> None:
-    """Refuse deep nesting, which libyaml's composer does not survive, and aliases that stand for too much."""
+    """Raise an error for deep nesting, which crashes libyaml's composer, and for aliases that expand too much."""
     sizes: list[int] = [0]
     anchors: list[str | None] = [None]
     size_of: dict[str | None, int] = {}
@@ -126,7 +125,7 @@ def _check_growth(text: str) -> None:
 
 
 class _Loader(_SafeLoader):
-    """The safe loader, without duplicate keys."""
+    """The safe loader, which rejects duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]

@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one line that says what is wrong, where, and what to do."""
+"""Errors that a user can act on: one line that says what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Interrupted(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` with the name in ``known`` closest to ``word``, or "" if none is close."""
+    """``"; did you mean 'x'?"`` with the name in ``known`` that is closest to ``word``, or "" if none is close."""
     close = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def printable(text: str) -> str:
-    """``text`` on one line. Control characters, which could drive a terminal, and bytes that are not text are shown as
-    escape sequences."""
+    """``text`` on one line, with escape sequences for control characters, which could manipulate a terminal, and for
+    bytes that are not text."""
     line = " ".join(text.split("\n")) if "\n" in text else text
     if line.isprintable():
         return line
@@ -39,19 +39,18 @@ def printable(text: str) -> str:
 
 
 LONGEST = 2000
-"""Characters of a message that are shown."""
+"""Maximum number of characters of a message."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def shown(value: Any) -> str:
-    """``repr(value)`` for a message: of bounded length and depth, whatever the value is."""
+    """``repr(value)`` for a message, with limited length and depth."""
     return _SHORT.repr(value)
 
 
 class PlainOutput:
-    """A stream that escapes the control characters in what is printed to it: names of files and methods may have been
-    chosen by others."""
+    """A stream that escapes control characters, because names of files and methods may come from somebody else."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -80,7 +79,7 @@ def show_warnings_on_one_line() -> None:
 
 
 def exit_code_of(main: Callable[[], None]) -> int:
-    """Run ``main``, and turn the errors above and those of the system into one line on stderr and an exit code."""
+    """Run ``main`` and return its exit code. User errors and system errors are printed as one line on stderr."""
     try:
         with contextlib.redirect_stdout(PlainOutput(sys.stdout)):
             main()
@@ -94,12 +93,12 @@ def exit_code_of(main: Callable[[], None]) -> int:
         print("interrupted; re-run the same command to continue", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        _forget_output()  # whoever reads the output has seen enough of it
+        _discard_output()  # the reader of the pipe has closed it
         return 141
     except OSError as error:
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         if not place:
-            _forget_output()
+            _discard_output()
         return _failed(f"{place}{error.strerror or error}")
     except MemoryError as error:
         return _failed(f"out of memory ({str(error) or 'no more could be allocated'}); use smaller images or batches")
@@ -112,7 +111,7 @@ def exit_code_of(main: Callable[[], None]) -> int:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch, which is not imported here, could not allocate: it has a class of its own for CUDA only."""
+    """Whether torch, which is not imported here, ran out of memory. It has a separate exception class only for CUDA."""
     words = ("out of memory", "can't allocate memory", "not enough memory")
     return type(error).__name__ == "OutOfMemoryError" or any(word in str(error) for word in words)
 
@@ -123,7 +122,7 @@ def _failed(message: str) -> int:
     return 2
 
 
-def _forget_output() -> None:
-    """Python writes what is left of the output when it exits, which would fail again."""
+def _discard_output() -> None:
+    """Discard buffered output, which Python would otherwise write on exit and fail again."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]

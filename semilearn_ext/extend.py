@@ -1,9 +1,9 @@
-"""The door for extensions: what a file passed with ``--extend`` imports.
+"""The public interface for extensions, to be imported by files passed with ``--extend``.
 
     from semilearn_ext.extend import Option, Plugin, PluginSpec, StepOutput, register
 
-``register`` makes a spec known; with a plug-in, algorithm, dataset or network of your own as its implementation.
-Plug-ins and algorithms may be given as classes, datasets and networks as functions: see ``docs/extending.md``.
+``register`` adds a spec with your own plug-in, algorithm, dataset or network as its implementation. Plug-ins and
+algorithms are classes; datasets and networks are functions. See ``docs/extending.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def register(spec: Spec) -> Callable[[T], T]:
-    """Decorator: ``spec`` is known from now on, and what is decorated is its implementation."""
+    """A decorator that registers ``spec`` with the decorated class or function as its implementation."""
 
     def add(implementation: T) -> T:
         module = sys.modules[implementation.__module__]
@@ -61,16 +61,16 @@ def register(spec: Spec) -> Callable[[T], T]:
 
 
 def declare(spec: Spec, file: str) -> None:
-    """Make a spec known that needs no code of its own, such as that of a dataset in an ordinary folder layout.
+    """Register a spec that needs no implementation, such as that of a dataset in a common folder layout.
 
     Args:
-        file: the extending file: ``__file__``.
+        file: the extension, ``__file__``.
     """
     registry.add(spec, str(Path(file).resolve()))
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for."""
+    """Import names that need torch on first use."""
     if name in ("Plugin", "StepOutput", "View", "Wants"):
         from semilearn_ext.plugins import base
 

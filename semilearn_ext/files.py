@@ -1,7 +1,7 @@
-"""Files that are complete or absent: written under a temporary name, flushed, renamed. Also: what is in folders.
+"""Write files atomically (under a temporary name, flushed and renamed), and list the content of folders.
 
-Nothing is ever written through a link that somebody has placed in a folder: temporary files are created exclusively,
-the rename replaces a link instead of following it, and files are appended to only if they are regular ones.
+Symbolic links are never followed when writing: temporary files are created exclusively, the rename replaces a link, and
+only regular files are appended to.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import IO, Any
 
 from semilearn_ext.errors import UserError
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bool = True) -> None:
     """Call ``write(file)`` on a temporary file in ``path``'s folder and rename it over ``path``.
 
     ``flush`` waits for the disk, which is not needed for files that can be recreated. If writing fails, for example
-    because the disk is full, the temporary file is removed, the old ``path`` stays as it was, and the OSError names
+    because the disk is full, the temporary file is removed, an existing ``path`` is not changed, and the OSError names
     ``path``.
     """
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
@@ -38,7 +38,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # if its folder cannot be written to, it was never there
+        with contextlib.suppress(OSError):  # it does not exist if the folder is read-only
             temporary.unlink()
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from None
@@ -46,17 +46,19 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """Open a regular file to append to it, or create it. Links, pipes and devices are refused."""
+    """Open a regular file for appending, or create it. Links, pipes and devices are an error."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise UserError(f"{path}: is a link, pipe or device, and is not written to; remove it") from None
+            raise UserError(
+                f"{path}: is a symbolic link, pipe or device instead of a regular file; remove it"
+            ) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UserError(f"{path}: is a link, pipe or device, and is not written to; remove it")
+        raise UserError(f"{path}: is a symbolic link, pipe or device instead of a regular file; remove it")
     return os.fdopen(descriptor, "ab")
 
 
@@ -67,11 +69,12 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, flush: bool = True) -> None:
+    """Write ``text`` as UTF-8. File names in it that are not valid text are written as their original bytes."""
     write_atomically(path, lambda file: file.write(encoded(text)), flush)
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; names of files that are not valid text become the bytes that they are."""
+    """UTF-8; file names that are not valid text become their original bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -89,13 +92,13 @@ def subfolders(path: Path) -> list[str]:
 
 
 def image_files(path: Path) -> list[str]:
-    """Names of the visible images in ``path``, sorted. The case of the ending does not matter."""
+    """Names of the visible images in ``path``, sorted. The case of the file extension does not matter."""
     try:
         with os.scandir(path) as entries:
             return sorted(
                 entry.name
                 for entry in entries
-                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_ENDINGS) and entry.is_file()
+                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_EXTENSIONS) and entry.is_file()
             )
     except OSError as error:
         raise UserError(f"{path}: cannot be listed: {error.strerror}") from None

@@ -1,7 +1,7 @@
-"""What there is: ``ssdg list``, and the tables of the Markdown docs. Light: no torch, no USB.
+"""``ssdg list``, and the tables in the Markdown docs. Imports neither torch nor USB.
 
-A Markdown file holds a table between ``<!-- list: NAME -->`` and ``<!-- end of list -->``, with one of the names in
-``TABLES``. :func:`update` writes these tables anew from the specs.
+A Markdown file contains a table between ``<!-- list: NAME -->`` and ``<!-- end of list -->``, with one of the names in
+``TABLES``. :func:`update` writes these tables from the specs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semilearn_ext.specs import AlgorithmSpec, Option, PluginSpec, Spec
 
 
 def render() -> str:
-    """One line each, as text."""
+    """One line per algorithm, plug-in, dataset and network."""
     lines = ["algorithms"]
     lines += [_line(spec.name, _algorithm(spec)) for spec in _algorithms()]
     lines += ["", "plug-ins, added to an algorithm with '_': fixmatch_upcsc"]
@@ -58,7 +58,7 @@ def _shown(value: object) -> str:
 
 
 def update(text: str, where: str) -> str:
-    """``text`` with every table between markers written anew."""
+    """``text`` with all tables between markers updated."""
     return _MARKED.sub(lambda match: f"{match[1]}\n{_table(match[2], where)}\n{match[3]}", text)
 
 
@@ -67,7 +67,7 @@ _MARKED = re.compile(r"(<!-- list: (\w+) -->)\n.*?(<!-- end of list -->)", re.DO
 
 def _table(name: str, where: str) -> str:
     if name not in TABLES:
-        raise UserError(f"{where}: there is no table {name!r}{did_you_mean(name, TABLES)} ({', '.join(TABLES)})")
+        raise UserError(f"{where}: unknown table {name!r}{did_you_mean(name, TABLES)} (known: {', '.join(TABLES)})")
     header, *rows = TABLES[name]()
     return "\n".join(_row(cells) for cells in (header, ["---"] * len(header), *rows))
 
@@ -77,7 +77,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _about(spec: Spec) -> tuple[str, str]:
-    """The title, with a link to the paper if there is one, and the line about it."""
+    """The title, linked to the paper if there is one, and the description."""
     about = spec.about.replace("<", "&lt;").replace("*", chr(92) + "*")
     return f"[{spec.title}]({spec.paper})" if spec.paper else spec.title, about
 
@@ -110,7 +110,7 @@ def _compatible_plugins(spec: AlgorithmSpec) -> str:
 
 
 def _option_rows() -> list[Sequence[str]]:
-    """Options of the same declaration share a row; algorithms may use one name with different defaults."""
+    """One row per declaration of an option; algorithms may use the same name with different defaults."""
     owners: dict[tuple[str, Option], list[str]] = {}
     for spec in (*_algorithms(), *PLUGINS):
         for name, option in spec.options.items():
@@ -119,7 +119,7 @@ def _option_rows() -> list[Sequence[str]]:
         (f"`{name}`", f"`{_shown(option.default)}`", _meaning(option), ", ".join(f"`{owner}`" for owner in sorted(of)))
         for (name, option), of in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
     ]
-    return [("Option", "Default", "Meaning", "Of"), *rows]
+    return [("Option", "Default", "Meaning", "Methods"), *rows]
 
 
 def _meaning(option: Option) -> str:
@@ -127,11 +127,11 @@ def _meaning(option: Option) -> str:
 
 
 def _datasets() -> list[Sequence[str]]:
-    return [("`dataset`", "Dataset", "What it holds"), *((f"`{spec.name}`", *_about(spec)) for spec in DATASETS)]
+    return [("`dataset`", "Dataset", "Content"), *((f"`{spec.name}`", *_about(spec)) for spec in DATASETS)]
 
 
 def _networks() -> list[Sequence[str]]:
-    return [("`net`", "Network", "What it is"), *((f"`{spec.name}`", *_about(spec)) for spec in NETS)]
+    return [("`net`", "Network", "Description"), *((f"`{spec.name}`", *_about(spec)) for spec in NETS)]
 
 
 TABLES: Mapping[str, Callable[[], list[Sequence[str]]]] = {
@@ -142,4 +142,4 @@ TABLES: Mapping[str, Callable[[], list[Sequence[str]]]] = {
     "datasets": _datasets,
     "networks": _networks,
 }
-"""Every table by name: its header and its rows."""
+"""Every table by name, as a function that returns the header and the rows."""

@@ -1,4 +1,4 @@
-"""Names that become folders and files: one check of them all; and names that options may not have."""
+"""Check names that become folders and files, and reserve names that options must not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USB_ARGUMENTS = {
     *("resume", "sample_rate", "save_name", "train_sampler", "ulb_imb_ratio", "ulb_num_labels", "use_pretrain"),
     "world_size",
 }
-"""What USB's algorithms are configured with besides our settings: an option of such a name would get USB's value."""
+"""Arguments of USB's algorithms besides our settings. An option with such a name would get the value of USB."""
 COMMAND_WORDS = {
     *("algorithms", "array_parallelism", "base", "c", "cpus_per_task", "gpus", "gpus_per_node", "h", "help"),
     *("jobs", "jobs_per_gpu", "labels", "launcher", "methods", "options", "origins", "partition", "plugins"),
@@ -25,24 +25,22 @@ _RULE = "names consist of letters, digits, '_', '-' and '.'"
 
 
 def check_name(name: str, where: str) -> str:
-    """``name`` if it consists of letters, digits, ``_``, ``-`` and ``.``, does not begin with a dot, and is at most 100
-    characters long; else a UserError."""
+    """Return ``name`` if it consists of letters, digits, ``_``, ``-`` and ``.``, does not start with a dot, and has at
+    most 100 characters; otherwise raise a UserError."""
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise UserError(f"{where}: {shown(name)}: {_RULE}, and do not begin with '.' or '-'")
+        raise UserError(f"{where}: {shown(name)}: {_RULE}, and do not start with '.' or '-'")
     return _check_length(name, where)
 
 
 def check_folder_name(name: str, where: str) -> str:
-    """``name`` if it may be the name of an existing folder, such as that of a domain: spaces and other characters are
-    allowed, but none that lead elsewhere or drive a terminal."""
+    """Return ``name`` if it may be the name of an existing folder, such as that of a domain; otherwise raise a
+    UserError. Spaces and other characters are allowed, but no path separators and control characters."""
     if not name.strip() or name.startswith(".") or re.search(r"[/\\\0-\x1f\x7f]", name):
-        raise UserError(f"{where}: {shown(name)} cannot be the name of a folder; rename it")
+        raise UserError(f"{where}: {shown(name)} is not a valid folder name; rename it")
     return _check_length(name, where)
 
 
 def _check_length(name: str, where: str) -> str:
     if len(name) > LONGEST:
-        raise UserError(
-            f"{where}: {shown(name)}: {len(name)} characters are too long for a name; use at most {LONGEST}"
-        )
+        raise UserError(f"{where}: {shown(name)}: the name has {len(name)} characters; use at most {LONGEST}")
     return name

@@ -1,4 +1,4 @@
-"""What a command would do, in words: ``--dry_run``."""
+"""Describe what a command would do, for ``--dry_run``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = {"usb": "USB's step", "reference": "the SSDG benchmark's step (referenc
 
 
 def describe_plan(settings: Settings) -> str:
-    """Method, data, batch, parameters and learning rates, schedule, device, and one line per run."""
+    """Describe the method, data, batch, parameters and learning rates, schedule and device, and every run."""
     runs = [with_values(settings, target_domain=target) for target in targets_of(settings)]
     data = [load_data(run) for run in runs]
     for run, part in zip(runs, data, strict=True):
@@ -74,7 +74,7 @@ def _training(settings: Settings, data: SSDGData) -> Iterator[str]:
 
 
 def _parameters(context: RunContext) -> Iterator[str]:
-    """Counted on the algorithm itself: some replace the classifier or add heads. Nothing is downloaded for it."""
+    """Count the parameters of the built algorithm, which may replace the classifier or add heads. Downloads nothing."""
     settings = context.settings
     if settings.pretrained and not settings.pretrain_path:
         context = replace(context, settings=with_values(settings, pretrained=False))
@@ -95,14 +95,14 @@ def _run(settings: Settings, data: SSDGData) -> str:
 
 
 def _state(settings: Settings) -> str:
-    """What the command would do: a run counts as finished only if it is the same experiment."""
+    """What would happen to the run, which counts as finished only if it is the same experiment."""
     folder = RunFolder(run_path(settings))
     if settings.overwrite:
         return "to do"
     try:
         check_content(folder, settings)
     except UserError as error:
-        return f"refused, because {str(error).removeprefix(f'{folder.path}: ')}"
+        return f"not possible, because {str(error).removeprefix(f'{folder.path}: ')}"
     if folder.is_finished:
         return "finished"
     return "to resume" if folder.checkpoint_files() else "to do"

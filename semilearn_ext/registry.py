@@ -1,7 +1,7 @@
-"""Every algorithm, plug-in, dataset and network there is, by name, and the rules for names. Light: no torch, no USB.
+"""The registries of algorithms, plug-ins, datasets and networks, and the rules for names. Does not import torch or USB.
 
-A file passed with ``--extend`` adds to these registries through the same door, :func:`add`. A second registration of
-a name, or a second owner of an option, is an error that names both.
+Files passed with ``--extend`` use the same function, :func:`add`. Registering a name twice, or an option with two
+owners, is an error that names both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOME = "semilearn_ext"
 
 
 class Registry(Generic[S]):
-    """Specs of one kind, by name, with where each was declared."""
+    """The specs of one kind, by name, and the origin of each."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -37,12 +37,12 @@ class Registry(Generic[S]):
         self.origins[spec.name] = origin
 
     def remove(self, origin: str) -> None:
-        """Forget everything that ``origin`` declared."""
+        """Remove everything that ``origin`` has declared."""
         for name in [name for name, place in self.origins.items() if place == origin]:
             del self._specs[name], self.origins[name]
 
     def get(self, name: str, where: str) -> S:
-        """The spec called ``name``, or a UserError with the nearest known name."""
+        """The spec called ``name``. The error for an unknown name suggests the nearest known one."""
         if name not in self._specs:
             hint = did_you_mean(name, self._specs) or f" (known: {', '.join(sorted(self._specs))})"
             raise UserError(f"{where}: {name!r} is not a known {self.kind}{hint}")
@@ -65,7 +65,7 @@ NETS: Registry[NetSpec] = Registry("network")
 
 
 def add(spec: Spec, origin: str = HOME) -> None:
-    """Register ``spec``. Names and options that are already taken are refused."""
+    """Register ``spec``. Names and options that are already in use are an error."""
     check_name(spec.name, origin)
     if isinstance(spec, AlgorithmSpec):
         _check_options(f"algorithm {spec.name!r}", spec.options, ((o.name, o.options) for o in PLUGINS), origin)
@@ -81,7 +81,7 @@ def add(spec: Spec, origin: str = HOME) -> None:
     elif isinstance(spec, NetSpec):
         NETS.add(spec, origin)
     else:
-        raise UserError(f"{origin}: expected a spec of an algorithm, plug-in, dataset or network, got {spec!r}")
+        raise UserError(f"{origin}: expected the spec of an algorithm, plug-in, dataset or network, got {spec!r}")
 
 
 def remove(origin: str) -> None:
@@ -92,9 +92,9 @@ def remove(origin: str) -> None:
 def _check_options(
     owner: str, options: Mapping[str, Option], others: Iterable[tuple[str, Mapping[str, Option]]], origin: str
 ) -> None:
-    """Refuse an option that somebody else owns. Plug-ins of one family share an option by sharing its declaration.
+    """Raise an error for an option that another method owns. Related plug-ins may share one declaration of an option.
 
-    Algorithms may use the same option names: a run has only one of them.
+    Algorithms may use the same option names, because a run has only one algorithm.
     """
     for name, option in options.items():
         where = f"{origin}: option {name!r} of {owner}"
@@ -105,10 +105,10 @@ def _check_options(
         if name in COMMAND_WORDS:
             raise UserError(f"{where} is already a flag of ssdg or a key of config files; rename the option")
         if not name.isidentifier():
-            raise UserError(f"{where}: names of options consist of letters, digits and '_'; rename the option")
+            raise UserError(f"{where}: option names consist of letters, digits and '_'; rename the option")
         if not isinstance(option, Option) or option.type not in (bool, int, float, str):
             raise UserError(
-                f"{where}: expected an Option whose default is a number, a word, true or false, got {shown(option)}"
+                f"{where}: expected an Option whose default is a number, string or boolean, got {shown(option)}"
             )
     for other, theirs in others:
         for name in options.keys() & theirs.keys():
@@ -126,7 +126,7 @@ class Method(NamedTuple):
 
 
 def parse_method(algorithm: str, where: str) -> Method:
-    """The base and the plug-ins that ``algorithm`` names, or a UserError that says what is wrong."""
+    """Split the name of an algorithm into its base and plug-ins, and check that they can be combined."""
     base = algorithm
     named: tuple[str, ...] = ()
     while base not in ALGORITHMS:
@@ -136,7 +136,7 @@ def parse_method(algorithm: str, where: str) -> Method:
         named = (last, *named)
     spec = ALGORITHMS.get(base, where)
     if spec.unavailable:
-        raise UserError(f"{where}: USB's {base} cannot run in this setting: {spec.unavailable}")
+        raise UserError(f"{where}: USB's {base} is not available: {spec.unavailable}")
     for plugin in named:
         reason = incompatible(spec, PLUGINS.get(plugin, where))
         if reason:
@@ -145,7 +145,7 @@ def parse_method(algorithm: str, where: str) -> Method:
     if len(heads) > 1:
         raise UserError(f"{where}: {' and '.join(heads)} both replace the classifier; use one of them")
     if len(set(named)) != len(named):
-        raise UserError(f"{where}: {algorithm!r} names a plug-in twice")
+        raise UserError(f"{where}: {algorithm!r} contains a plug-in twice")
     return Method(base, named)
 
 
@@ -178,7 +178,7 @@ def expand(name: str) -> list[str]:
 
 def _hint(algorithm: str) -> str:
     known = ", ".join(sorted(ALGORITHMS.names()))
-    return did_you_mean(algorithm, methods()) or f" (known: {known}, each with plug-ins: fixmatch_upcsc)"
+    return did_you_mean(algorithm, methods()) or f" (known: {known}, optionally with plug-ins, as in fixmatch_upcsc)"
 
 
 def options_of(method: Method) -> dict[str, Option]:
@@ -195,14 +195,14 @@ def owners_of(option: str) -> list[str]:
 
 
 def steps_of(base: str) -> tuple[str, ...]:
-    """The steps that an algorithm can be trained with, the default first."""
+    """The training steps that an algorithm supports, the default first."""
     spec = ALGORITHMS.get(base, "algorithm")
     in_usb = bool(spec.implementation or spec.engine) or base in algorithms.USB_NAMES
     return (*(("usb",) if in_usb else ()), *(("reference",) if spec.reference else ()))
 
 
 def method_title(base: str, named: Iterable[str] = (), variant: str = "") -> str:
-    """``FixMatch + UPCSC (top1 proxy)``. Names that are not registered are shown capitalised."""
+    """The title of a method, such as ``FixMatch + UPCSC (top1 proxy)``. Unregistered names are capitalised."""
     parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base.capitalize()]
     parts += [PLUGINS.get(name, "").title if name in PLUGINS else name.capitalize() for name in named]
     title = " + ".join(parts)

@@ -1,10 +1,10 @@
-"""Everything this package takes from USB (``semilearn`` 0.3.2), in one place."""
+"""Everything that this package imports from USB (``semilearn`` 0.3.2)."""
 
 from __future__ import annotations
 
 import warnings
 
-# USB imports a name that timm has moved; its users can do nothing about the warning.
+# USB imports a name that timm has moved, which users cannot do anything about.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     import semilearn.nets as nets

@@ -1,8 +1,8 @@
-"""What the package knows about a method, plug-in, dataset or network without importing torch.
+"""Specs: declarations of algorithms, plug-ins, datasets and networks that do not need torch.
 
-Every algorithm, plug-in, dataset and network declares itself once, in a spec beside its code. Flags and their checks,
-``--help``, ``ssdg list``, titles in tables and figures, the requirements of a plug-in and the method table of the docs
-are derived from these specs. The lists of all specs are in :mod:`semilearn_ext.registry`.
+Every algorithm, plug-in, dataset and network declares itself once, in a spec next to its code. Flags and their checks,
+``--help``, ``ssdg list``, titles in tables and figures, the requirements of a plug-in and the method tables of the docs
+are derived from these specs. :mod:`semilearn_ext.registry` contains all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMITS = ("minimum", "maximum", "above", "below")
 
 @dataclass(frozen=True)
 class Option:
-    """One option of an algorithm or plug-in. Its type is that of the default."""
+    """One option of an algorithm or plug-in. Its type is the type of the default."""
 
     default: Any
     help: str
@@ -32,7 +32,7 @@ class Option:
 
     @classmethod
     def of_setting(cls, setting: Field[Any]) -> Option:
-        """A general setting, for algorithms that read it from their own arguments."""
+        """A general setting as an option, for algorithms that read it from their own arguments."""
         about = {name: setting.metadata[name] for name in ("help", "choices", *LIMITS)}
         return cls(setting.default, **about)
 
@@ -43,36 +43,36 @@ class Option:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a plug-in needs of its base algorithm and of the data."""
+    """The requirements of a plug-in for its base algorithm and the data."""
 
     mask: bool = True
-    """The base decides which unlabelled images it is confident of."""
+    """A base with a mask of confident unlabelled images."""
     domains: bool = False
-    """Batches carry the number of every image's source domain."""
+    """Batches with the source domain of every image."""
     head: bool = False
-    """The base lets a plug-in replace its classifier."""
+    """A base whose classifier can be replaced."""
     classes: int = 1
-    """The smallest number of classes."""
+    """Minimum number of classes."""
     sources: int = 1
-    """The smallest number of source domains."""
+    """Minimum number of source domains."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What all four kinds have in common."""
+    """The fields that all four kinds of specs have in common."""
 
     name: str
     title: str
-    """As tables and figures show it."""
+    """The name in tables and figures."""
     about: str
-    """One line."""
+    """A description of one line."""
     paper: str = ""
     """Link to the paper."""
     implementation: str = ""
-    """``"package.module:attribute"``, imported when it is first needed."""
+    """``"package.module:attribute"``, imported on first use."""
 
     def load(self) -> Any:
-        """The implementation."""
+        """Import the implementation."""
         return self.load_as(self.implementation)
 
     def load_as(self, implementation: str) -> Any:
@@ -89,40 +89,40 @@ class AlgorithmSpec(Spec):
 
     options: Mapping[str, Option] = field(default_factory=dict)
     engine: str = ""
-    """Implementation for this package's engine where it differs; by default ``implementation``, or USB's own class."""
+    """Implementation for this package's engine, if it differs from ``implementation`` or USB's own class."""
     reference: str = ""
-    """Implementation of the same algorithm in the SSDG benchmark's step (``step: reference``), if there is one."""
+    """Implementation in the SSDG benchmark's step (``step: reference``), if there is one."""
     reads: tuple[str, ...] = ()
-    """General settings that it reads from USB's arguments besides its options."""
+    """General settings that it reads from USB's arguments, in addition to its options."""
     needs_domains: bool = False
-    """Batches must carry the number of every image's source domain."""
+    """Whether batches must contain the source domain of every image."""
     no_plugins: str = ""
-    """Why the algorithm cannot take plug-ins; empty if it can."""
+    """Why the algorithm does not support plug-ins; empty if it does."""
     unavailable: str = ""
-    """Why the algorithm cannot run in this setting; empty if it can."""
+    """Why the algorithm cannot be used in this package; empty if it can."""
     takes_head: bool = False
-    """A plug-in may replace its classifier."""
+    """Whether a plug-in may replace its classifier."""
     labelled_only: bool = False
-    """No unlabelled image is used."""
+    """Whether it uses no unlabelled images."""
     weak_needs_cat: bool = False
-    """With ``use_cat: false`` the weak view is computed without gradient."""
+    """Whether the weak view is computed without gradient with ``use_cat: false``."""
     weak_pair: bool = False
-    """Both unlabelled views are weak."""
+    """Whether both unlabelled views are weak."""
     teacher: bool = False
-    """Averaged weights predict during training."""
+    """Whether it uses predictions of averaged weights during training."""
     projected_features: bool = False
-    """It wraps the network in one that returns a projection instead of the classified features."""
+    """Whether it wraps the network in one that returns a projection instead of the classifier's inputs."""
     calls_cuda: bool = False
-    """Its own code calls ``.cuda()``."""
+    """Whether its own code calls ``.cuda()``."""
     float32_losses: bool = False
-    """Its own code needs float32: only the network computes in half precision."""
+    """Whether its own code needs float32, so that only the network computes in half precision."""
     needs_float32: str = ""
     """Why it does not work in half precision; empty if it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PluginSpec(Spec):
-    """A plug-in: ``<base>_<name>`` is the base algorithm with it."""
+    """A plug-in; ``<base>_<name>`` is the base algorithm with the plug-in."""
 
     options: Mapping[str, Option] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
@@ -130,30 +130,33 @@ class PluginSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec(Spec):
-    """A dataset of several domains. The implementation is ``load(spec, settings) -> Loaded``, see
-    :mod:`semilearn_ext.data.loaded`; for image files there is :class:`semilearn_ext.data.specs.ImageTreeSpec`."""
+    """A dataset with several domains.
+
+    The implementation is a function ``load(spec, settings) -> Loaded`` (see :mod:`semilearn_ext.data.loaded`). For
+    image files, use :class:`semilearn_ext.data.specs.ImageTreeSpec`.
+    """
 
     domains: tuple[str, ...] = ()
-    """Empty: the folders in ``data_dir``."""
+    """Names of the domains; empty if they are the folders in ``data_dir``."""
     num_classes: int = 0
-    """0: as many as the data have."""
+    """Number of classes; 0 if it depends on the data."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     in_paper: bool = False
-    """The UPCSC paper has results on it; the settings of its runs are in the shipped configs."""
+    """Whether the UPCSC paper reports results on it; the packaged configs contain their settings."""
     image_size: int = 0
-    """Side of the images in pixels; 0: they differ."""
+    """Side of the images in pixels; 0 if they differ."""
     flip: bool = True
-    """A mirrored image still shows its class; not so for digits."""
+    """Whether a mirrored image still belongs to its class, which is not true of digits."""
     few_labels: str = "error"
-    """What ``few_labels: auto`` means: ``error`` or ``take_all``."""
+    """The meaning of ``few_labels: auto``: ``error`` or ``take_all``."""
     splits_folder: str = ""
-    """Where the published label splits are, in the dataset's own folder; empty: there are none."""
+    """Folder of the published label splits, inside the dataset's folder; empty if there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetSpec(Spec):
-    """A network. The implementation is ``build(settings) -> builder``, and ``builder(num_classes=C)`` makes one."""
+    """A network. The implementation is ``build(settings) -> builder``; ``builder(num_classes=C)`` returns a network."""
 
     weights: str = ""
-    """Its own pretrained weights, as records name them; empty: it has none."""
+    """The name of its pretrained weights, for records; empty if it has none."""

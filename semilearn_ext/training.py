@@ -1,4 +1,4 @@
-"""One run from settings to ``result.json``: open the folder, build the algorithm, train, write the result."""
+"""Train one run: check and lock the folder, build the algorithm, train, and write ``result.json``."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ from semilearn_ext.settings import Settings
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run, and whether it had finished before."""
+    """The result of a run, and whether it was already finished."""
 
     result: dict[str, Any]
     was_finished: bool
 
 
 def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
-    """Train one target domain with one seed, resume that run, or read its result if it has finished."""
+    """Train on one target domain with one seed, resume that run, or read its result if it is finished."""
     group = group or ProcessGroup()
     folder = RunFolder(run_path(settings))
     if group.is_main:
         ownership.check_folder(folder, settings)
     if folder.is_finished and not settings.overwrite:
-        return _finished_before(folder)
+        return _read_finished(folder)
     context = make_context(settings, folder=folder, group=group)
     requirements.check(settings, context.data)
     builder = net_builder(settings)
     # Nothing is written before the data and the weights have been checked.
     with lock(folder.path) if group.is_main else nullcontext():
-        # Another process may have finished it while the data were loaded.
+        # Another process may have finished the run while the data were loaded.
         if any(group.all_gather(group.is_main and folder.is_finished and not settings.overwrite)):
-            return _finished_before(folder)
+            return _read_finished(folder)
         return Outcome(_train(context, builder), was_finished=False)
 
 
-def _finished_before(folder: RunFolder) -> Outcome:
+def _read_finished(folder: RunFolder) -> Outcome:
     result = folder.read_checked_result()
     folder.check_evaluations(result)
     return Outcome(result, was_finished=True)
@@ -95,13 +95,13 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
 def _build_or_resume(
     context: RunContext, builder: Callable[..., Any], logger: logging.Logger
 ) -> tuple[SSDGBase, dict[str, Any] | None]:
-    """The algorithm with the state of the newest checkpoint that fits, and that state; None if there is none."""
+    """The algorithm with the state of the newest usable checkpoint, and that state, or None if there is none."""
     assert context.folder is not None
     algorithm, used = build(context, builder, logger), False
 
     def restore(state: dict[str, Any], path: Path) -> None:
         nonlocal algorithm, used
-        if used:  # a checkpoint that did not fit may have been restored in part
+        if used:  # an unfit checkpoint may have been partly restored
             algorithm = build(context, builder, logger)
         used = True
         checkpoint.restore(algorithm, state, path)
@@ -123,7 +123,7 @@ def disk_full_is_an_error(folder: Path) -> Iterator[None]:
 
 
 def build(context: RunContext, builder: Callable[..., Any] | None = None, logger: Any = None) -> SSDGBase:
-    """The algorithm, through USB's own registry, after seeding every random number generator."""
+    """Seed every random number generator and build the algorithm through USB's registry."""
     settings = context.settings
     register(settings.algorithm, settings.step)
     random.seed(settings.seed)
@@ -145,25 +145,27 @@ def _write_provenance(context: RunContext) -> None:
     settings = context.settings
     own_weights = NETS.get(settings.net, "net").weights
     weights = (settings.pretrain_path or own_weights) if settings.pretrained else "from scratch"
-    made_with = environment.describe(
+    described = environment.describe(
         device.describe(context.device),
         device.choose_precision(settings, context.device).name,
         device.choose_views(settings, context.device),
         context.group.world_size,
         Path(weights).name,
     )
-    context.folder.write_environment(made_with)
+    context.folder.write_environment(described)
     context.folder.write_split(context.data.split_json())
 
 
 def _write_metrics(folder: RunFolder, algorithm: SSDGBase, logger: logging.Logger) -> None:
-    """Write the evaluations up to the checkpoint, which holds them all; later ones will be repeated."""
+    """Write the evaluations up to the checkpoint, which contains them; later ones will be repeated."""
     try:
         existing = [record for record in folder.read_metrics() if record.get("iteration", 0) <= algorithm.it]
     except (UserError, TypeError):
         existing = []
     if algorithm.metrics and existing != algorithm.metrics:
-        _report(logger, f"{folder.metrics_file}: not the evaluations of this run; restored from its checkpoint")
+        _report(
+            logger, f"{folder.metrics_file}: does not match the evaluations of this run; restored from its checkpoint"
+        )
     folder.write_metrics(algorithm.metrics)
 
 
@@ -188,7 +190,7 @@ def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
 
 
 def _logger(folder: RunFolder) -> logging.Logger:
-    """Everything USB and the hooks say goes into the run's log."""
+    """The logger that writes the messages of USB and the hooks to the run's log."""
     logger = logging.getLogger(f"semilearn_ext.{folder.path}")
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -227,7 +229,7 @@ def _report(logger: logging.Logger, line: str) -> None:
 
 
 def join_processes(settings: Settings) -> ProcessGroup:
-    """This process's place among those that ``torchrun`` started, connected to the others."""
+    """Join the process group started by ``torchrun``."""
     group = distributed.from_environment()
     distributed.init(group, device.choose_device(settings, group.local_rank))
     return group

@@ -1,11 +1,12 @@
-"""For users of USB: importing this registers every method with USB's algorithm registry.
+"""For users of USB: importing this module registers every method with USB's algorithm registry.
 
     import semilearn_ext.usb
     config = get_config({"algorithm": "fixmatch_upcsc", ...})
 
-``<base>_<plugin>`` is stock USB's base with the plug-in: USB's loaders, ``Trainer``, ``train()`` and checkpoints.
-``ssdg_<base>`` and ``ssdg_<base>_<plugin>`` are the same on this package's engine. :func:`get_datasets` gives
-leave-one-domain-out data in USB's form, and :func:`register` adds a name with several plug-ins.
+``<base>_<plugin>`` is stock USB's algorithm with the plug-in, and uses USB's loaders, ``Trainer``, ``train()`` and
+checkpoints. ``ssdg_<base>`` and ``ssdg_<base>_<plugin>`` are the same methods on this package's engine.
+:func:`get_datasets` returns leave-one-domain-out data in USB's format, and :func:`register` adds a method with several
+plug-ins.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ __all__ = ["DomainDatasets", "get_datasets", "register"]
 
 
 def register(algorithm: str) -> type:
-    """Register ``algorithm`` (such as ``fixmatch_upcsc_fbcsa``) with stock USB, if it is not yet. Returns its class."""
+    """Register ``algorithm`` (such as ``fixmatch_upcsc_fbcsa``) with stock USB, if necessary, and return its class."""
     base = parse_method(algorithm, "algorithm").base
     if "usb" not in steps_of(base):
-        raise UserError(f"algorithm: {base!r} has no step for stock USB; train it with ssdg train")
+        raise UserError(f"algorithm: {base!r} is not available in stock USB; train it with ssdg train")
     registered: type = ALGORITHMS[compose.register_stock(algorithm)]
     return registered
 
@@ -43,19 +44,19 @@ def get_datasets(
     plain: Transform | None = None,
     **settings: Any,
 ) -> DomainDatasets:
-    """Leave-one-domain-out datasets with the views that ``algorithm`` takes.
+    """Leave-one-domain-out datasets with the views that ``algorithm`` uses.
 
     Args:
-        algorithm: a name in USB's registry; it decides which views are made.
+        algorithm: a name in USB's registry, which determines the views.
         target_domain: the domain that is left out of training.
         weak, strong, plain: transforms from PIL images to tensors; each replaces one of this package's views. The plain
-            view is what is evaluated. Give all three when their size or normalisation is not that of this package.
+            view is used for evaluation. Pass all three if their size or normalisation differs from this package's.
         settings: any data or view setting of this package: ``dataset``, ``data_dir``, ``labels_per_class``, ``seed``,
             ``img_size`` ... (``ssdg train --help`` lists them).
     """
     names = list(signature(register(algorithm).train_step).parameters)[1:]  # type: ignore[attr-defined]
     if "x_ulb_p" in names and (weak or strong or plain):
-        raise UserError(f"{algorithm}: its style view needs this package's views; leave out weak, strong and plain")
+        raise UserError(f"{algorithm}: its style view needs this package's views; do not pass weak, strong or plain")
     data = load_data(settings_from(target_domain=target_domain, **settings))
     base = SPECS.get(parse_method(algorithm, "algorithm").base, "algorithm")
     return DomainDatasets(data, names, Views(data.view, weak, strong, plain), base.weak_pair)

@@ -73,7 +73,7 @@ def test_tables_show_what_the_specs_say(tmp_path: Path) -> None:
     upcsc = registry.PLUGINS.get("upcsc", "test")
     assert f"| `<base>_upcsc` | [{upcsc.title}]({upcsc.paper}) | {upcsc.about} |" in lines
     page.write_text("<!-- list: plugin -->\n<!-- end of list -->\n")
-    with pytest.raises(UserError, match="there is no table 'plugin'; did you mean 'plugins'"):
+    with pytest.raises(UserError, match="unknown table 'plugin'; did you mean 'plugins'"):
         main(["list", "--markdown", str(page)])
     with pytest.raises(UserError, match="no such file"):
         main(["list", "--markdown", str(tmp_path / "nowhere.md")])

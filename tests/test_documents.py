@@ -83,7 +83,7 @@ def test_pipes_devices_links_and_giants_are_not_read(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=words):
             documents.read_bytes(path)
     for path in (zero, dangling):
-        with pytest.raises(UserError, match="it is a link"):
+        with pytest.raises(UserError, match="it is a symbolic link"):
             documents.read_bytes(path, follow=False)
 
 
@@ -99,9 +99,9 @@ def test_the_record_of_a_run_includes_nothing(tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("password: x\n")
     record = tmp_path / "config.yaml"
     record.write_text(f"base: {tmp_path / 'secret.yaml'}\n")
-    with pytest.raises(UserError, match="base: not the record of a run"):
+    with pytest.raises(UserError, match="base: not the config of a run"):
         read_record(record)
     record.unlink()
     record.symlink_to(tmp_path / "secret.yaml")
-    with pytest.raises(UserError, match="it is a link"):
+    with pytest.raises(UserError, match="it is a symbolic link"):
         read_record(record)

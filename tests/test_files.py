@@ -20,7 +20,7 @@ def test_a_planted_temporary_file_or_link_is_not_written_through(tmp_path: Path)
     for name in (f".a.json.{os.getpid()}.tmp", "a.json", "log.txt"):
         (folder / name).symlink_to(victim)
     files.write_json(folder / "a.json", {"x": 1})
-    with pytest.raises(UserError, match=r"log\.txt: is a link, pipe or device"):
+    with pytest.raises(UserError, match=r"log\.txt: is a symbolic link, pipe or device"):
         files.open_to_append(folder / "log.txt")
     assert victim.read_text() == "mine"
     assert not (folder / "a.json").is_symlink()
@@ -28,7 +28,7 @@ def test_a_planted_temporary_file_or_link_is_not_written_through(tmp_path: Path)
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="is a link, pipe or device"):
+    with pytest.raises(UserError, match="is a symbolic link, pipe or device"):
         files.open_to_append(tmp_path / "pipe")
 
 

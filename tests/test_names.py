@@ -27,7 +27,7 @@ def test_the_domains_of_own_data_may_have_spaces_but_lead_nowhere() -> None:
     for name in ("", " ", "..", ".git", "a/b", "a\nb", "x" * 101):
         with pytest.raises(UserError, match="name"):
             check_folder_name(name, "data")
-    with pytest.raises(UserError, match="cannot be the name of a folder"):
+    with pytest.raises(UserError, match="is not a valid folder name"):
         settings_from(target_domain="../../x")
 
 

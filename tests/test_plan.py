@@ -36,7 +36,7 @@ def test_finished_is_only_the_same_experiment(tiny: Callable[..., Settings]) -> 
     assert "; finished: " in describe_plan(settings)
     other = describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1))
     assert "; finished" not in other
-    assert "; refused, because the folder contains a run with a different config" in other
+    assert "; not possible, because the folder contains a run with a different config" in other
     assert "lr (0.05 and 0.1)" in other
     assert "; to do: " in describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1, overwrite=True))
     (run_path(settings) / "result.json").unlink()

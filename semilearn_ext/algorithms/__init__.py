@@ -1,4 +1,4 @@
-"""Base algorithms. Their specs are listed here, without torch; ``import semilearn_ext.usb`` registers them with USB."""
+"""Base algorithms. ``SPECS`` lists them without importing torch; ``semilearn_ext.usb`` registers them with USB."""
 
 from semilearn_ext.algorithms import usb_specs
 from semilearn_ext.algorithms.erm_spec import ERM

@@ -1,4 +1,4 @@
-"""Any USB algorithm class -> the same algorithm on this package's engine. The one place that adapts them."""
+"""Adapt any USB algorithm class to this package's engine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from semilearn_ext.specs import AlgorithmSpec
 
 
 def adapt(spec: AlgorithmSpec, algorithm: type[AlgorithmBase]) -> type[SSDGBase]:
-    """``algorithm`` in front of SSDGBase. Its options and training step stay its own."""
+    """A subclass of ``algorithm`` and SSDGBase that keeps the options and the training step of ``algorithm``."""
     body: dict[str, Any] = {"spec": spec, "__doc__": algorithm.__doc__}
     bases = (algorithm,) if issubclass(algorithm, SSDGBase) else (algorithm, SSDGBase)
-    # USB builds a second network for averaged weights; the engine keeps them in ``self.ema``.
+    # USB builds a second network for averaged weights; the engine stores them in ``self.ema``.
     body["set_ema_model"] = SSDGBase.set_ema_model
     if spec.calls_cuda:
         body.update(_with_cuda_redirected(algorithm))
@@ -28,7 +28,7 @@ def adapt(spec: AlgorithmSpec, algorithm: type[AlgorithmBase]) -> type[SSDGBase]
 
 
 def _with_cuda_redirected(algorithm: type[AlgorithmBase]) -> dict[str, Callable[..., Any]]:
-    """``__init__`` and ``train_step`` of an algorithm that calls ``.cuda()`` itself, for every device."""
+    """``__init__`` and ``train_step`` that let an algorithm with calls of ``.cuda()`` run on any device."""
 
     def __init__(self: Any, args: Namespace, *rest: Any, **kwargs: Any) -> None:
         device = args.context.device

@@ -1,8 +1,8 @@
-"""From an algorithm's name to classes in USB's registry.
+"""Compose the class of an algorithm from its name, and add it to USB's registry.
 
-``fixmatch_upcsc`` is USB's own FixMatch with the plug-in, on stock USB: its loaders, trainer and checkpoints.
-``ssdg_fixmatch_upcsc`` is the same on this package's engine, and ``ssdg_fixmatch_upcsc@reference`` its SSDG benchmark
-step.
+``fixmatch_upcsc`` is USB's own FixMatch with the plug-in, on stock USB, with USB's loaders, trainer and checkpoints.
+``ssdg_fixmatch_upcsc`` is the same method on this package's engine, and ``ssdg_fixmatch_upcsc@reference`` is the method
+in the SSDG benchmark's training step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from semilearn_ext.algorithms.adapt import adapt
 from semilearn_ext.engine.context import registry_name
-from semilearn_ext.plugins.mixin import GENERAL, PluginMixin, StockData
+from semilearn_ext.plugins.mixin import GENERAL, PluginMixin
+from semilearn_ext.plugins.stock import StockUSB
 from semilearn_ext.registry import ALGORITHMS as SPECS
 from semilearn_ext.registry import PLUGINS, Method, parse_method
 from semilearn_ext.semilearn_api import ALGORITHMS, SSL_Argument, str2bool
@@ -20,7 +21,7 @@ from semilearn_ext.specs import AlgorithmSpec, Option
 
 
 def register(algorithm: str, step: str = "usb") -> str:
-    """Register ``algorithm`` on this package's engine, if it is not yet. Returns its name in USB's registry."""
+    """Register ``algorithm`` on this package's engine, unless it already is. Returns its name in USB's registry."""
     key = registry_name(algorithm, step)
     method = parse_method(algorithm, "algorithm")
     if _is_current(key, method):
@@ -37,7 +38,7 @@ def register(algorithm: str, step: str = "usb") -> str:
 
 
 def register_stock(algorithm: str) -> str:
-    """Register ``algorithm`` on stock USB, if it is not yet. Returns its name in USB's registry: its own."""
+    """Register ``algorithm`` on stock USB under its own name, unless it already is. Returns that name."""
     method = parse_method(algorithm, "algorithm")
     if _is_current(algorithm, method):
         return algorithm
@@ -45,13 +46,13 @@ def register_stock(algorithm: str) -> str:
     base = _with_arguments(spec) if spec.implementation else ALGORITHMS[method.base]
     if method.plugins:
         body = {"base": method.base, **_with_plugins(base, method)}
-        base = type(_class_name(base, method), (PluginMixin, base, StockData), body)
+        base = type(_class_name(base, method), (PluginMixin, base, StockUSB), body)
     ALGORITHMS[algorithm] = base
     return algorithm
 
 
 def _with_arguments(spec: AlgorithmSpec) -> type:
-    """The class of an algorithm that is not USB's, with its options as arguments."""
+    """The class of an algorithm from outside USB, with its options as arguments."""
     base = spec.load()
     general = {name: Option.of_setting(KEYS[name]) for name in spec.reads}
     arguments = [_argument(name, option) for name, option in {**spec.options, **general}.items()]
@@ -60,7 +61,7 @@ def _with_arguments(spec: AlgorithmSpec) -> type:
 
 
 def _is_current(key: str, method: Method) -> bool:
-    """Whether ``key`` is registered with the very specs that are known now; an edited extension has new ones."""
+    """Whether ``key`` is registered with the current specs; an edited extension has new ones."""
     if key not in ALGORITHMS:
         return False
     registered = ALGORITHMS[key]
@@ -83,7 +84,7 @@ def _with_plugins(base: Any, method: Method) -> dict[str, Any]:
     specs = tuple(PLUGINS.get(name, "plug-in") for name in method.plugins)
 
     def get_argument() -> list[Any]:
-        """The base's arguments, those of the plug-ins, and the general ones that plug-ins need."""
+        """The arguments of the base, of the plug-ins, and the general ones that plug-ins need."""
         own = {name: option for spec in specs for name, option in spec.options.items()}
         arguments = [*base.get_argument(), *(_argument(name, option) for name, option in {**GENERAL, **own}.items())]
         known = {argument.name for argument in arguments}

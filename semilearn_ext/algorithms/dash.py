@@ -1,7 +1,8 @@
 """USB's Dash with a warm-up that runs on any device.
 
-Dash (Xu et al., ICML 2021) sets its first loss threshold after some supervised steps. USB times them with CUDA
-events and lets them use up the learning-rate schedule; here they run at the first learning rate.
+Dash (Xu et al., ICML 2021, https://arxiv.org/abs/2109.00650) sets its first loss threshold after some supervised steps.
+USB times them with CUDA events and lets them advance the learning-rate schedule; here they run at the initial learning
+rate.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class PortableDash(Dash):
     scheduler: Any
 
     def warmup(self) -> None:
-        """``num_wu_iter`` supervised steps, then the threshold from the loss on held-out source images."""
+        """Take ``num_wu_iter`` supervised steps, then set the threshold to the loss on held-out source images."""
         schedule, self.scheduler = self.scheduler, None
         loader = self.loader_dict["train_lb"]
         self.model.train()
@@ -30,7 +31,7 @@ class PortableDash(Dash):
         self.warmup_stage = False
 
     def _labelled_batch(self, loader: Any, step: int) -> dict[str, Any]:
-        # Epochs before the first: the warm-up's order does not repeat in training.
+        # Epoch numbers that training never reaches, so that the order of the warm-up is not repeated.
         at = (10**6 + step // loader.steps, step % loader.steps)
         batch: dict[str, Any] = self.process_batch(["x_lb", "y_lb"], **loader.dataset[at])
         return batch

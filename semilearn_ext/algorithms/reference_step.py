@@ -1,19 +1,20 @@
-"""The SSDG benchmark's training step, ``step: reference``, with which the paper's numbers were made.
+"""The SSDG benchmark's training step, ``step: reference``, which produced the paper's numbers.
 
-Every pass below is one call of the network in training mode in the released code, so batch norm normalises over exactly
-the images named and updates its running statistics once per pass, in this order (K domains):
+It is the step of the code released with StyleMatch (https://arxiv.org/abs/2106.00592) and UPCSC
+(https://arxiv.org/abs/2503.13915). Every pass below is one call of the network in training mode in that code, so batch
+norm normalises over exactly these images and updates its running statistics once per pass, in this order (K domains):
 
-1. pseudo labels, without gradient: per domain, the weak labelled and unlabelled images;
-2. supervised: per domain, the weak labelled images alone;
-3. unsupervised: per domain, the strong labelled and unlabelled images; StyleMatch: strong, then styled. Plug-ins that
-want
-   batches of one domain (FBCSA): the weak images again, with gradient;
-4. plug-ins that want mixed batches (UPCSC): one pass per view of the unlabelled images of all domains together.
+1. Pseudo labels, without gradient: one pass per domain over the weak views of its labelled and unlabelled images.
+2. Supervised loss: one pass per domain over the weak views of its labelled images.
+3. Unsupervised loss: one pass per domain over the strong views of its labelled and unlabelled images, for StyleMatch
+   followed by one over the style views. For plug-ins that want batches of one domain (FBCSA), the weak views again,
+   with gradient.
+4. For plug-ins that want mixed batches (UPCSC), one pass per view over the unlabelled images of all domains.
 
-The labelled images are in the unlabelled loss, with their pseudo label and mask. Losses are means within a domain,
-summed over the domains. All passes of one kind go through the network together (see ``nets.batch_groups``); the weak
-images of FBCSA are those of the pseudo labels, so they go through once. The numbers are those of the released code: see
-``tests/algorithms/test_released_steps.py``.
+Labelled images are part of the unlabelled loss, with their pseudo labels and mask. Losses are averaged within a domain
+and summed over the domains. Here all passes of one kind share one call of the network (see ``nets.batch_groups``), and
+the weak views for FBCSA are those of the pseudo labels, computed once. The results equal those of the released code:
+see ``tests/algorithms/test_released_steps.py``.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from semilearn_ext.settings import Settings
 
 
 class ReferenceStep(SSDGBase):
-    """The passes and losses that the benchmark's trainers share. Batches are sorted by domain, in equal shares."""
+    """The passes and losses that the benchmark's trainers share. Batches are sorted by domain, in equal parts."""
 
     @classmethod
     def check(cls, settings: Settings, data: SSDGData) -> None:
         if len(data.sources) < 2:
             raise UserError(
-                f"{settings.where('source_domains')}: with one source domain the released code halves its batch, which "
-                f"the reference step does not; add a source domain, or use step: usb"
+                f"{settings.where('source_domains')}: the reference step needs at least two source domains (with one, "
+                f"the released code halves its batch); add a source domain, or use step: usb"
             )
 
     @property
@@ -52,12 +53,12 @@ class ReferenceStep(SSDGBase):
         return len(self.context.data.sources)
 
     def by_domain(self, labelled: Tensor, unlabelled: Tensor) -> list[Tensor]:
-        """One batch per domain, its labelled images first."""
+        """One batch per domain, with the labelled images first."""
         pairs = zip(labelled.chunk(self.domains), unlabelled.chunk(self.domains), strict=True)
         return [torch.cat(pair) for pair in pairs]
 
     def classify(self, features: Tensor, passes: int, sample: bool) -> Tensor:
-        """Logits of equally large passes; ``sample`` draws the noise of classifiers that have some."""
+        """Logits of passes of equal size; ``sample`` enables the noise of stochastic classifiers."""
         classifier = find_classifier(self.model)
         if isinstance(classifier, ClassifierHead):
             size = len(features) // passes
@@ -66,17 +67,17 @@ class ReferenceStep(SSDGBase):
         return logits
 
     def supervised_loss(self, logits: Tensor, y_lb: Tensor) -> Tensor:
-        # Domains have equal shares, so the sum of their means is K times the mean over all images.
+        # All domains have equally many images, so the sum of their means is K times the mean over all images.
         loss: Tensor = self.domains * self.ce_loss(logits, y_lb, reduction="mean")
         return loss
 
     def attached(self) -> list[Plugin]:
-        """The plug-ins, none on a base alone."""
+        """The plug-ins, if any."""
         return list(getattr(self, "plugins", {}).values())
 
 
 class ReferenceERM(ReferenceStep):
-    """ERM as released: the first two parts. Unlabelled images are in no loss, but they move batch norm's statistics."""
+    """ERM as released: passes 1 and 2. Unlabelled images enter no loss, but update batch norm's statistics."""
 
     def train_step(self, x_lb: Tensor, y_lb: Tensor, x_ulb_w: Tensor) -> Any:
         with self.amp_cm():
@@ -88,7 +89,7 @@ class ReferenceERM(ReferenceStep):
 
 
 class ReferenceMatch(FixMatch, ReferenceStep):
-    """FixMatch and StyleMatch: a threshold, pseudo labels, and one or more views that learn from them."""
+    """FixMatch and StyleMatch: a threshold, pseudo labels, and one or more views that are trained with them."""
 
     def match(self, y_lb: Tensor, x_lb: Tensor, x_ulb_w: Tensor, others: list[tuple[Tensor, Tensor]]) -> Any:
         """One step.
@@ -144,7 +145,7 @@ class ReferenceMatch(FixMatch, ReferenceStep):
         prob: Tensor,
         mask: Tensor,
     ) -> dict[tuple[str, bool], Images]:
-        """What the plug-ins want: the unlabelled images of all domains in mixed batches, or all images by domain."""
+        """The images that the plug-ins want: unlabelled ones in mixed batches, or all images by domain."""
         share = len(weak) // self.domains
         domain = torch.arange(self.domains, device=weak.device).repeat_interleave(share)
         images: dict[tuple[str, bool], Images] = {}
@@ -159,12 +160,12 @@ class ReferenceMatch(FixMatch, ReferenceStep):
             images["mixed", False] = Images(views, rows.prob, rows.mask, rows.domain)
             if any(want.batch == "mixed" and want.labelled for want in wants):
                 raise UserError(
-                    "a plug-in that wants labelled images in mixed batches runs in USB's step; use step: usb"
+                    "a plug-in that wants labelled images in mixed batches only works in USB's step; use step: usb"
                 )
         return images
 
     def _unlabelled_rows(self, images: Images) -> Images:
-        """The second half of every domain's rows."""
+        """The rows of every domain that belong to unlabelled images."""
         labelled = self.settings.batch_size // self.domains // self.context.group.world_size
 
         def rows(tensor: Tensor) -> Tensor:
@@ -175,14 +176,14 @@ class ReferenceMatch(FixMatch, ReferenceStep):
 
 
 class ReferenceFixMatch(ReferenceMatch):
-    """FixMatch in the benchmark's step."""
+    """FixMatch (https://arxiv.org/abs/2001.07685) in the benchmark's step."""
 
     def train_step(self, x_lb: Tensor, x_lb_s: Tensor, y_lb: Tensor, x_ulb_w: Tensor, x_ulb_s: Tensor) -> Any:
         return self.match(y_lb, x_lb, x_ulb_w, [(x_lb_s, x_ulb_s)])
 
 
 class ReferenceStyleMatch(CachingStyleMatch, ReferenceMatch):
-    """StyleMatch in the benchmark's step."""
+    """StyleMatch (https://arxiv.org/abs/2106.00592) in the benchmark's step."""
 
     encoded_streams = ("labeled", "unlabeled")
 

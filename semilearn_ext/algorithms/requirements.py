@@ -1,4 +1,4 @@
-"""What a method needs of the data and of files, checked before anything is trained or written."""
+"""Check what a method requires of the data and of files, before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semilearn_ext.settings import Settings
 
 
 def check(settings: Settings, data: SSDGData) -> None:
-    """Ask the algorithm and its plug-ins, each of which raises a UserError where it cannot work."""
+    """Raise a UserError if the algorithm or one of its plug-ins cannot run with these settings and data."""
     for name in settings.plugins:
         check_needs(PLUGINS.get(name, "algorithm"), ModelSpec(0, len(data.classes), len(data.sources)))
     ALGORITHMS[register(settings.algorithm, settings.step)].check(settings, data)

@@ -1,7 +1,7 @@
-"""USB's SoftMatch, repaired for several processes.
+"""USB's SoftMatch, fixed for several processes.
 
-SoftMatch (Chen et al., ICLR 2023) estimates the mean and variance of the confidences over all processes. USB's hook
-gathers them with a method that it does not have; here it has it.
+SoftMatch (Chen et al., ICLR 2023, https://arxiv.org/abs/2301.10921) estimates the mean and variance of the confidences
+over all processes. USB's hook gathers them with a method that it does not define; it is added here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What our own training steps share: FixMatch's pseudo labels, and the views that plug-ins select from."""
+"""Code shared by our own training steps: FixMatch's pseudo labels, and the views that plug-ins select from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semilearn_ext.semilearn_api import FixMatch
 
 @dataclass(frozen=True)
 class Images:
-    """N images: their views (the weak one first), the base's confidences and decision, and their domains."""
+    """N images: their views (the weak one first), the base's confidences and mask, and their domains."""
 
     views: list[View]
     prob: Tensor
@@ -25,7 +25,7 @@ class Images:
 
 @dataclass(frozen=True)
 class StepViews:
-    """The views of one step. A step offers the kinds of images that its plug-ins want."""
+    """The views of one step, for the kinds of images that its plug-ins want."""
 
     labelled: View
     labels: Tensor
@@ -49,7 +49,7 @@ class StepViews:
 
 
 def joined(first: Images, second: Images) -> Images:
-    """The rows of both, for views that both have."""
+    """The rows of both, for the views that both have."""
     views = [
         View(torch.cat([a.features, b.features]), torch.cat([a.logits, b.logits]))
         for a, b in zip(first.views, second.views, strict=False)
@@ -63,7 +63,7 @@ def joined(first: Images, second: Images) -> Images:
 
 
 def confidences_mask(algorithm: FixMatch, prob: Tensor) -> Tensor:
-    """(N,): the images whose confidences (N, C) pass FixMatch's threshold."""
+    """(N,): whether the confidences (N, C) of an image pass FixMatch's threshold."""
     mask: Tensor = algorithm.call_hook("masking", "MaskingHook", logits_x_ulb=prob, softmax_x_ulb=False)
     return mask
 
@@ -85,7 +85,7 @@ def pseudo_labels(algorithm: FixMatch, prob: Tensor) -> tuple[Tensor, Tensor]:
 def step_result(
     algorithm: FixMatch, sup_loss: Tensor, losses: list[Tensor], mask: Tensor, views: StepViews
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What USB's ``train_step`` returns, from the losses of the strong and, for StyleMatch, the style view.
+    """The return value of USB's ``train_step``, from the losses of the strong view and, for StyleMatch, the style view.
 
     Logged numbers stay on the device until they are recorded.
     """

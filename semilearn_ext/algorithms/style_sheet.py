@@ -1,4 +1,4 @@
-"""A picture of what StyleMatch's style view does: content, style and result, for every pair of domains."""
+"""Draw examples of StyleMatch's style view: content, style and result, for every pair of domains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDE_INCHES = 1.5
 
 
 def draw(settings: Settings, alpha: float, out: Path) -> None:
-    """Rows are contents, columns styles, an image of another class for each domain; a cell is one in the other."""
+    """Draw a grid: the image of a row (content) in the style of the image of a column, one image per domain."""
     spec = view_spec(settings)
     style = StyleView(load_style_transfer(settings.adain_dir), spec, alpha, fast_precision(torch.device("cpu")))
     domains = list(domains_of(settings))

@@ -1,4 +1,8 @@
-"""StyleMatch's third view: an un-augmented image in the style of an image from another source domain."""
+"""StyleMatch's third view: an un-augmented image in the style of an image from another source domain.
+
+Zhou, Loy and Liu, "Semi-Supervised Domain Generalization with Stochastic StyleMatch" (IJCV 2023,
+https://arxiv.org/abs/2106.00592).
+"""
 
 from __future__ import annotations
 
@@ -20,29 +24,29 @@ class StyleView:
 
     def __init__(self, transfer: StyleTransfer, spec: ViewSpec, alpha: float, precision: Precision) -> None:
         device = precision.device
-        # A copy, because the published networks are loaded once and stay as they are.
+        # A copy, because the published networks are loaded once and must not be changed.
         self.transfer = copy.deepcopy(transfer).to(device, precision.dtype)
         self.alpha, self.size = alpha, spec.size
         self.mean, self.std = (torch.tensor(numbers, device=device).view(3, 1, 1) for numbers in (spec.mean, spec.std))
 
     @torch.no_grad()
     def encode(self, plain: Tensor) -> Tensor:
-        """Plain views (N, 3, H, W) to encodings (N, 512, h, w)."""
+        """Encode plain views (N, 3, H, W) as (N, 512, h, w)."""
         return self.transfer.encode(plain * self.std + self.mean).float()
 
     @torch.no_grad()
     def restyle(self, encodings: Tensor, partners: Tensor) -> Tensor:
-        """Normalised views (N, 3, H, W) of encodings, each in the style of the one at ``partners`` (N,)."""
+        """Decode encodings to normalised views (N, 3, H, W), each in the style of the image at ``partners`` (N,)."""
         style = encodings[send(partners, encodings.device)]
         pictures = self.transfer.decode(encodings, style, self.alpha, self.size)
         return (pictures.float() - self.mean) / self.std
 
 
 def draw_partners(domain: Tensor, key: Sequence[int]) -> Tensor:
-    """(N,): for images of the domains (N,), the row of the image whose style each one takes.
+    """For every image, the row (N,) of the image whose style it gets. ``domain`` (N,) contains their domains.
 
-    As released: for every domain one other is drawn, and image i takes the style of image i there. Draws depend on
-    ``key`` alone, so every method built on StyleMatch sees the same styles with the same seed.
+    As in the released code, another domain is drawn for every domain, and image i gets the style of image i there. The
+    draws depend only on ``key``, so every method built on StyleMatch uses the same styles with the same seed.
     """
     rng = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
     rows = [(domain == number).nonzero()[:, 0] for number in domain.unique().tolist()]

@@ -1,9 +1,9 @@
 """StyleMatch: FixMatch with a stochastic classifier and a style view.
 
 Zhou, Loy and Liu, "Semi-Supervised Domain Generalization with Stochastic StyleMatch" (IJCV 2023,
-https://arxiv.org/abs/2106.00592). Built on USB's FixMatch: its threshold, pseudo labels and options are used as they
-are. All views of the unlabelled images go through the network in one pass, as in USB's FixMatch; ``reference_step``
-has the benchmark's own way.
+https://arxiv.org/abs/2106.00592). It is built on USB's FixMatch, whose threshold, pseudo labels and options are used
+unchanged. All views of the unlabelled images share one pass through the network, as in USB's FixMatch;
+``reference_step`` implements the passes of the SSDG benchmark.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from semilearn_ext.plugins.base import View
 from semilearn_ext.semilearn_api import FixMatch
 from semilearn_ext.settings import Settings
 
-# Encodings of un-augmented images never change: they are kept where they fit in this much memory and are needed again.
+# Encodings of un-augmented images never change. They are cached if they fit into this much memory and are reused.
 KEPT_BYTES = 2**28
 
 
 class StyleMatch(FixMatch):
-    """StyleMatch on stock USB. Batches carry plain images ``x_ulb_p`` and domain numbers ``d_lb``, ``d_ulb``."""
+    """StyleMatch on stock USB. Batches contain plain images ``x_ulb_p`` and domain numbers ``d_lb`` and ``d_ulb``."""
 
     @functools.cached_property
     def style(self) -> StyleView:
-        """Built when it is first needed: a finished run predicts without AdaIN's weights."""
+        """Built on first use, because a finished run predicts without AdaIN's weights."""
         transfer = load_style_transfer(self.args.adain_dir)
         return StyleView(transfer, self.view_spec(), self.args.style_alpha, self.style_precision())
 
     def style_precision(self) -> Precision:
-        """What AdaIN's network, which is not trained, computes in."""
+        """The precision of AdaIN's network, which is not trained."""
         return fast_precision(next(self.model.parameters()).device)
 
     def view_spec(self) -> ViewSpec:
@@ -101,9 +101,8 @@ class StyleMatch(FixMatch):
         return step_result(self, sup_loss, losses, mask, views)
 
     def _views(self, images: tuple[Tensor, ...], d_lb: Tensor, d_ulb: Tensor) -> list[View]:
-        """One forward pass, as DistributedDataParallel wants it; for the classifier, every view and domain is a pass.
-
-        Pseudo labels come from the second view, which is classified without noise.
+        """Run one forward pass, as DistributedDataParallel requires; the classifier treats every view and domain as a
+        separate pass. Pseudo labels come from the second view, which is classified without noise.
         """
         domains = [d_lb, *[d_ulb] * (len(images) - 1)]
         index = torch.cat([domain + view * self.args.num_domains for view, domain in enumerate(domains)])
@@ -114,7 +113,7 @@ class StyleMatch(FixMatch):
         return [View(*parts) for parts in zip(output["feat"].split(sizes), output["logits"].split(sizes), strict=True)]
 
     def _images(self, labelled: View, d_lb: Tensor, unlabelled: Images) -> dict[tuple[str, bool], Images]:
-        """The unlabelled images, and those with the labelled ones, whose mask is made without noise."""
+        """The unlabelled images, with and without the labelled ones, whose mask is computed without noise."""
         passes = Passes(d_lb, (False,) * self.args.num_domains)
         with torch.no_grad():
             prob = self.compute_prob(self._classifier().classify(labelled.features, passes))
@@ -131,15 +130,15 @@ class StyleMatch(FixMatch):
         return classifier
 
     def restyle(self, encodings: Tensor, domain: Tensor) -> Tensor:
-        """Style views of encodings of images of the domains (N,)."""
+        """Style views of encoded images whose domains are ``domain`` (N,)."""
         return self.style.restyle(encodings, draw_partners(domain.cpu(), self.style_key()))
 
     def style_key(self) -> tuple[int, ...]:
-        """What the choice of styles depends on."""
+        """The seed of the choice of styles."""
         return (self.args.seed, self.it, self.args.rank)
 
     def encodings(self, stream: str, plain: Tensor, numbers: Tensor) -> Tensor:
-        """AdaIN's encodings of un-augmented images ``plain``, number ``numbers`` of their stream."""
+        """AdaIN's encodings of un-augmented images ``plain``, which have the numbers ``numbers`` in their stream."""
         return self.style.encode(plain)
 
 
@@ -149,7 +148,7 @@ def _make_stochastic(model: nn.Module) -> None:
 
 
 class CachingStyleMatch(StyleMatch, SSDGBase):
-    """StyleMatch on this package's engine, where batches are sorted by domain and encodings can be kept."""
+    """StyleMatch on this package's engine, where batches are sorted by domain and encodings can be cached."""
 
     encoded_streams: tuple[str, ...] = ("unlabeled",)
 
@@ -165,8 +164,8 @@ class CachingStyleMatch(StyleMatch, SSDGBase):
     def check(cls, settings: Settings, data: SSDGData) -> None:
         if len(data.sources) < 2:
             raise UserError(
-                f"{settings.where('source_domains')}: stylematch takes its styles from another source domain, but "
-                f"there is only {data.sources[0]!r}; add a domain, or use fixmatch"
+                f"{settings.where('source_domains')}: stylematch needs at least two source domains, but there is only "
+                f"{data.sources[0]!r}; add a domain, or use fixmatch"
             )
         load_style_transfer(settings.adain_dir)
 
@@ -174,11 +173,11 @@ class CachingStyleMatch(StyleMatch, SSDGBase):
         return self.context.data.view
 
     def style_precision(self) -> Precision:
-        # ``auto`` is the fast one on a CPU too, although it trains in float32 there.
+        # ``auto`` uses the fast precision on a CPU too, although training there is in float32.
         return self.precision if self.settings.precision == "float32" else fast_precision(self.device)
 
     def set_ema_model(self) -> None:  # type: ignore[override]
-        """The engine keeps averaged weights in ``self.ema``."""
+        """Does nothing; the engine stores averaged weights in ``self.ema``."""
 
     def restyle(self, encodings: Tensor, domain: Tensor) -> Tensor:
         return torch.cat(self.styled(encodings.chunk(len(self.context.data.sources))))

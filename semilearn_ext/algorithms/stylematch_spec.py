@@ -1,4 +1,4 @@
-"""StyleMatch: FixMatch with a stochastic classifier and a style view."""
+"""The spec of StyleMatch."""
 
 from __future__ import annotations
 

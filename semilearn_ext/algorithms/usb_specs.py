@@ -1,8 +1,8 @@
-"""USB's own algorithms as specs.
+"""The specs of USB's own algorithms.
 
-USB names an algorithm's options in ``get_argument()``, but asking it means importing ``semilearn``, which takes ten
-seconds, and ``--help`` or planning a sweep must not wait for that. A test compares these specs with the installed
-package.
+USB declares the options of an algorithm in ``get_argument()``, but calling it means importing ``semilearn``, which
+takes ten seconds. ``--help`` and the planning of a sweep must not wait for that. A test compares these specs with the
+installed package.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ SPECS = (
     _usb(
         "dash",
         "Dash",
-        "a loss threshold that falls during training",
+        "a loss threshold that decreases during training",
         "2109.00650",
         options={
             "T": _T,
-            "gamma": Option(1.27, "rate at which the loss threshold falls", above=1),
-            "C": Option(1.0001, "factor on the first loss threshold", above=0),
+            "gamma": Option(1.27, "rate at which the loss threshold decreases", above=1),
+            "C": Option(1.0001, "factor on the initial loss threshold", above=0),
             "rho_min": Option(0.05, "smallest loss threshold", minimum=0),
             "num_wu_iter": Option(2048, "number of supervised warm-up iterations", minimum=0, maximum=10**9),
             "num_wu_eval_iter": Option(
@@ -182,7 +182,7 @@ SPECS = (
     _usb(
         "pseudolabel",
         "PseudoLabel",
-        "its own confident predictions as labels",
+        "confident predictions of the model as labels",
         "1908.02983",
         options={"p_cutoff": _CUTOFF, "unsup_warm_up": _WARM_UP},
     ),
@@ -242,7 +242,7 @@ SPECS = (
     _usb(
         "supervised",
         "ERM (labelled images only)",
-        "cross-entropy on labelled images; no unlabelled image is even opened",
+        "cross-entropy on labelled images; unlabelled images are not even read",
         "",
         no_plugins=_NO_UNLABELLED,
         labelled_only=True,
@@ -274,7 +274,7 @@ SPECS = (
         },
         no_plugins="it perturbs all images and returns no features",
         calls_cuda=True,
-        needs_float32="it finds its perturbation with steps of 1e-6, which half precision rounds to nothing",
+        needs_float32="it computes its perturbation with steps of 1e-6, which half precision rounds to zero",
     ),
 )
 USB_NAMES = frozenset(spec.name for spec in SPECS)

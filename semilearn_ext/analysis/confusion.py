@@ -1,7 +1,7 @@
-"""Which class is mistaken for which: one matrix per method with a shared colour scale. Does not import torch.
+"""Confusion matrices, one per method, with a shared colour scale. Does not import torch.
 
-A cell is the share of the images of a true class (row) that were predicted to be of a class (column), in percent: the
-mean over seeds.
+A cell is the percentage of the images of a true class (row) that were predicted as a class (column), averaged over
+seeds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from semilearn_ext.analysis.details import Panel, file_name, heading, read_panel
 from semilearn_ext.analysis.load_run import FinishedRun
 
 CELL = 0.25
-"""Side of a cell in inches, in which a number of three digits fits."""
+"""Side of a cell in inches, large enough for three digits."""
 SHOWN = 3
 
 
 def shares(panel: Panel) -> np.ndarray:
-    """(C, C) percent, each row of which sums to 100; NaN for a class without images."""
+    """Percentages (C, C), whose rows sum to 100; NaN for a class without images."""
     counts = np.asarray(panel.confusions, dtype=float)
     totals = counts.sum(2, keepdims=True)
     percent = np.divide(100 * counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)

@@ -1,4 +1,4 @@
-"""A metric over epochs: one line per method, mean and standard deviation over seeds. Does not import torch."""
+"""Plot a metric over epochs: one line per method, mean and standard deviation over seeds. Does not import torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
-    """The runs below ``roots``, in folders or records: all finished, comparable, and one experiment per method."""
+    """The runs below ``roots``, which must be finished and comparable, with one experiment per method."""
     runs, unfinished, warnings = read_all(roots)
     if warnings:
         raise UserError(warnings[0].removesuffix("; left out"))
@@ -49,8 +49,8 @@ def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
         first = same.iloc[0]
         for other in same[same["config_hash"] != first["config_hash"]].itertuples():
             raise UserError(
-                f"{first['path']} and {other.path}: both are runs of {method.title}, but with different settings; give "
-                f"one of them a --variant"
+                f"{first['path']} and {other.path}: both are runs of {method.title}, but with different settings; "
+                f"train one of them with a --variant"
             )
     twice = runs[runs.duplicated(RUN, keep=False)]
     if len(twice):
@@ -61,7 +61,7 @@ def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
 def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[str]]:
     """One row per run and evaluation that measured ``metric``: dataset, method, target, seed, epoch and value.
 
-    Also returns one line about runs whose evaluations cannot be read.
+    Also returns a message about runs whose evaluations cannot be read.
     """
     evaluations, unread = read_evaluations(runs.assign(setup=""))
     recorded = metric_names(evaluations)
@@ -74,7 +74,7 @@ def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[
 def average(points: pd.DataFrame, targets: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Mean, standard deviation (ddof 1) and number of seeds per method, target and epoch, and over all ``targets``.
 
-    The mean over targets is over complete seeds only. Also returns one line per method whose other seeds are left out.
+    The mean over targets uses complete seeds only. Also returns one line per seed that is left out.
     """
     points = on_common_epochs(points, _METHOD, ["value"])
     by = [*_METHOD, "epoch"]

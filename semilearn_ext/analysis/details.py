@@ -1,4 +1,4 @@
-"""What finished runs recorded in ``details.json``, one panel per method. Does not import torch."""
+"""Read the ``details.json`` of finished runs, one panel per method. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PANELS = 2
 
 @dataclass(frozen=True)
 class Panel:
-    """The runs of one method, which differ in their seed only, and what they recorded on one set of images."""
+    """The runs of one method, which differ only in the seed, and their details on one set of images."""
 
     method: MethodId
     seeds: tuple[int, ...]
@@ -41,7 +41,7 @@ def read_panels(runs: Sequence[FinishedRun], images: str) -> list[Panel]:
         by_method.setdefault(run.method, []).append(run)
     if len(by_method) > MAX_PANELS:
         names = ", ".join(method.name for method in by_method)
-        raise UserError(f"give runs of at most {MAX_PANELS} methods; these are of {len(by_method)}: {names}")
+        raise UserError(f"expected runs of at most {MAX_PANELS} methods, got {len(by_method)}: {names}")
     return [_panel(method, same, images) for method, same in by_method.items()]
 
 
@@ -67,7 +67,7 @@ def file_name(figure: str, run: FinishedRun, images: str) -> str:
 
 
 def heading(run: FinishedRun, images: str) -> str:
-    """What was measured: ``Digits-mini, 10 labels per class, target pen: the target domain``."""
+    """The title of a figure: ``digits_mini, 10 labels per class, target pen: the target domain``."""
     settings = run.settings
     setting = setting_title(settings.dataset, settings.labels_per_class)
     return f"{setting}, target {settings.target_domain}: {IMAGES[images]}"

@@ -31,7 +31,7 @@ class Features(NamedTuple):
 
 
 def features(loaded: LoadedModel, positions: Sequence[int]) -> Features:
-    """Those of the images at ``positions`` of the run's data, in this order, from the cache if they are in it."""
+    """The features of the images at ``positions`` of the run's data, in this order, from the cache if possible."""
     path = Path(loaded.data.settings.cache_dir).expanduser() / "features" / f"{_key(loaded, positions)}.npz"
     try:
         with np.load(path) as cached:

@@ -1,4 +1,4 @@
-"""The gain of a plug-in by base algorithm, with intervals. Does not import torch."""
+"""Plot the gain of a plug-in over every base algorithm, with intervals. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semilearn_ext.report.methods import setting_title
 
 
 def draw(table: pd.DataFrame, plugin: str, setting: str) -> Figure:
-    """One row per base, the largest gain on top. Dots: gains. Lines: intervals; without one where there is one seed."""
+    """One row per base, the largest gain on top. Dots: gains. Lines: intervals, which need at least two seeds."""
     figure = Figure(figsize=(style.ONE_COLUMN + 0.6, 0.24 * len(table) + 0.9))
     axis = figure.subplots()
     rows = np.arange(len(table))[::-1]
@@ -36,7 +36,7 @@ def draw(table: pd.DataFrame, plugin: str, setting: str) -> Figure:
 
 
 def _colour(low: float, high: float) -> str:
-    """Blue: better; red: worse; black: the interval contains zero, or there is none."""
+    """Blue if better, red if worse, black if the interval contains zero or does not exist."""
     return style.BLUE if low > 0 else style.RED if high < 0 else style.BLACK
 
 

@@ -1,9 +1,9 @@
-"""The loss of a network as a function of its weights: its value, products of its Hessian with a vector, and the largest
-eigenvalues of the Hessian.
+"""The loss of a network as a function of its weights: its value, Hessian-vector products, and the largest eigenvalues
+of the Hessian.
 
-The Hessian itself is never computed. A product is the gradient of (gradient · vector), summed over batches, so memory
-does not grow with the number of images; the eigenvalues are computed from such products by Lanczos' method (ARPACK in
-scipy). The network is called as a function of its weights and is not changed.
+The Hessian itself is never computed. A Hessian-vector product is the gradient of (gradient · vector), summed over
+batches, so memory does not grow with the number of images. The eigenvalues are computed from such products by the
+Lanczos method (ARPACK in scipy). The network is called as a function of its weights and is not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LANCZOS_VECTORS = 12
 
 
 class Loss:
-    """Mean cross-entropy of ``net(x)["logits"]`` over all batches, as a function of the weights it depends on.
+    """Mean cross-entropy of ``net(x)["logits"]`` over all batches, as a function of the weights that it depends on.
 
     Weights that the logits do not depend on, such as the projectors of a plug-in, are left out. The network must be in
     eval mode.
@@ -61,7 +61,7 @@ class Loss:
         return F.cross_entropy(logits, y, reduction="sum") / self.count
 
     def split(self, flat: np.ndarray) -> dict[str, Tensor]:
-        """A vector (size,) with one entry per weight as tensors with the shapes of the weights."""
+        """Split a vector (size,) with one entry per weight into tensors with the shapes of the weights."""
         tensors, start = {}, 0
         for name, like in self.weights.items():
             part = torch.from_numpy(flat[start : start + like.numel()])
@@ -78,7 +78,7 @@ class Loss:
         return sum(float(self._part(weights, x, y)) for x, y in self.batches())
 
     def hessian_times(self, flat: np.ndarray) -> np.ndarray:
-        """The Hessian times a vector, (size,) -> (size,), in float64 whatever the precision of the loss."""
+        """The Hessian times a vector, (size,) -> (size,), in float64 regardless of the precision of the loss."""
         vector = list(self.split(np.asarray(flat, dtype=np.float64).ravel()).values())
         weights = {name: value.clone().requires_grad_() for name, value in self.weights.items()}
         variables = list(weights.values())
@@ -99,7 +99,7 @@ class Eigenpairs(NamedTuple):
     vectors: np.ndarray
     """(K, size), of unit length; the entry of largest magnitude is positive."""
     residuals: np.ndarray
-    """(K,) length of H v - value * v. Within this distance of each value there is an eigenvalue of H."""
+    """(K,) norm of H v - value * v. There is an eigenvalue of H within this distance of each value."""
     products: int
     """Number of products with the Hessian that were computed."""
 
@@ -107,10 +107,11 @@ class Eigenpairs(NamedTuple):
 def largest_eigenpairs(
     times: Callable[[np.ndarray], np.ndarray], size: int, count: int, *, tolerance: float, seed: int = 0
 ) -> Eigenpairs:
-    """The ``count`` largest eigenvalues of the symmetric (size, size) matrix that ``times`` multiplies a vector by.
+    """The ``count`` largest eigenvalues of a symmetric (size, size) matrix.
 
     Args:
-        tolerance: relative accuracy; 0: machine precision.
+        times: multiplies the matrix by a vector.
+        tolerance: relative accuracy; 0 for machine precision.
     """
     calls = 0
 

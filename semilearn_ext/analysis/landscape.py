@@ -1,10 +1,10 @@
-"""The loss on source images around the final weights, along the first two eigenvectors of its Hessian.
+"""Plot the loss on source images around the final weights, along the first two eigenvectors of its Hessian.
 
 The loss is the mean cross-entropy with true labels of labelled and unlabelled source images in the test view. Batch
-norm uses its running statistics. The eigenvectors belong to the two largest eigenvalues and have unit length over all
-weights that the logits depend on; a step along them has the same length for every method, so the surfaces can be
-compared. The eigenvectors are computed in float64 (in float32 on MPS, which has no float64, or with ``--float32``), the
-grid in float32.
+norm uses its running statistics. The eigenvectors belong to the two largest eigenvalues and have unit norm over all
+weights that the logits depend on, so a step has the same length for every method and the surfaces can be compared. The
+eigenvectors are computed in float64 (in float32 on MPS, which has no float64, or with ``--float32``), the grid in
+float32.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Options:
     """The options of ``analyse landscape``."""
 
     images: int
-    """Number of source images that the loss is computed on; 0: all."""
+    """Number of source images for the loss; 0 for all."""
     points: int
     """Grid points along each direction; odd, so that the middle point is the trained network."""
     span: float
-    """Length of the longest step along each direction, to each side; 0: see ``automatic_span``."""
+    """Length of the longest step along each direction, to each side; 0 for :func:`automatic_span`."""
     float32: bool = False
     """Compute the eigenvectors in single precision, about four times as fast on a CPU."""
 
@@ -65,8 +65,8 @@ class Landscape:
 def source_positions(loaded: LoadedModel, limit: int) -> list[int]:
     """Positions of all labelled and unlabelled source images, or of ``limit`` of them if it is not 0.
 
-    Images are taken at regular intervals. A split lists its images by domain and class, so all of these are represented
-    in proportion; otherwise the loss on so few images would depend strongly on the choice.
+    Images are taken at regular intervals. A split lists its images by domain and class, so all domains and classes are
+    represented in proportion; otherwise the loss on few images would depend strongly on the choice.
     """
     split = loaded.data.split
     positions = [*split.labelled, *split.unlabelled]
@@ -101,14 +101,14 @@ def source_loss(loaded: LoadedModel, options: Options, dtype: torch.dtype) -> Lo
 
 
 def automatic_span(eigen: Sequence[Eigenpairs]) -> float:
-    """The step that raises the loss of the sharpest method by RISE if it is a parabola, rounded to one digit."""
+    """The step that raises the loss of the sharpest method by ``RISE`` in a quadratic model, rounded to one digit."""
     span = math.sqrt(2 * RISE / max(pairs.values[0] for pairs in eigen))
     digit = 10 ** math.floor(math.log10(span))
     return round(span / digit) * digit
 
 
 def measure(loaded: LoadedModel, name: str, eigen: Eigenpairs, span: float, options: Options) -> Landscape:
-    """The loss on the grid that the eigenvectors span."""
+    """Compute the loss on the grid spanned by the eigenvectors."""
     loss = source_loss(loaded, options, torch.float32)
     steps = np.linspace(-span, span, options.points)
     return Landscape(name, steps, _grid(loss, eigen, steps, name), eigen, loss.count)
@@ -126,7 +126,7 @@ def _grid(loss: Loss, eigen: Eigenpairs, steps: np.ndarray, name: str) -> np.nda
 
 
 def draw(landscapes: Sequence[Landscape], compared: str) -> Figure:
-    """One column per method: the surface, with its contours below. All share one scale."""
+    """One column per method: the surface, and its contours below, all with the same scale."""
     columns = len(landscapes)
     levels = MaxNLocator(14).tick_values(
         *(pick([pick(landscape.loss) for landscape in landscapes]) for pick in (np.min, np.max))

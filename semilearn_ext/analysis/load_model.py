@@ -1,8 +1,8 @@
-"""The network of a finished run with its final weights.
+"""Load the network of a finished run with its final weights.
 
-The run's own algorithm builds the network, because an algorithm may replace parts of it, and because only the algorithm
-knows which images it is confident of. Nothing is written to the run's folder, and the caller's random number generators
-are left as they were.
+The network is built by the algorithm of the run, because an algorithm may replace parts of it, and because the
+algorithm is needed to compute which images are confident. Nothing is written to the run's folder, and the state of the
+caller's random number generators is not changed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class LoadedModel:
 
     @property
     def net(self) -> nn.Module:
-        """``net(x)`` returns the logits (N, C) and, as ``feat``, the features (N, D) that are classified."""
+        """``net(x)`` returns the logits (N, C) and, as ``feat``, the inputs (N, D) of the classifier."""
         model = self.algorithm.model
         # SimMatch and CoMatch wrap the network in one that returns a projection of the features.
         return model.get_submodule("backbone") if self.algorithm.spec.projected_features else model
 
 
 def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = None) -> LoadedModel:
-    """The model together with the run's data, which are in ``data_dir`` or where the run found them."""
+    """Load the model and the data of the run, from ``data_dir`` or from the run's own ``data_dir``."""
     settings = _settings(run, device)
     if data_dir is not None:
         settings = with_values(settings, data_dir=str(data_dir))
@@ -61,12 +61,12 @@ def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = N
 
 
 def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedModel:
-    """The model alone, for a machine that does not have the images it was trained on."""
+    """Load only the model, for a machine without the images that it was trained on."""
     return _load(run, _data_without_images(run, _settings(run, device)))
 
 
 def _settings(run: FinishedRun, device: str) -> Settings:
-    """The run's settings without those that matter for training only, and with the split that it used."""
+    """The settings of the run, without those that only matter for training, and with its recorded split."""
     return with_values(
         run.settings,
         device=device,
@@ -107,7 +107,7 @@ def _random_state_kept(device: torch.device) -> Iterator[None]:
 
 
 def _data_without_images(run: FinishedRun, settings: Settings) -> SSDGData:
-    """The content of ``split.json``: names, labels and domains of the source images, and the names of the classes."""
+    """Data from ``split.json``: names, labels and domains of the source images, and the names of the classes."""
     content = run.folder.read_split()
     sources: list[str] = content["source_domains"]
     parts = [content[name] for name in ("train_x", "train_u", "val")]

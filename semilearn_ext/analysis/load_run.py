@@ -1,4 +1,4 @@
-"""Load finished runs for an analysis, and refuse those that cannot be analysed or compared. Does not import torch."""
+"""Load finished runs for an analysis, and check that they can be compared. Does not import torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_run(path: Path) -> FinishedRun:
 
 
 def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
-    """The runs at or below ``paths``, each once and ordered by name. All must be finished."""
+    """The runs at or below ``paths``, each once and sorted by name. All must be finished."""
     folders: dict[Path, RunFolder] = {}
     for path in paths:
         below = list(find_runs([path]))
@@ -68,12 +68,12 @@ def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
 
 
 def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = frozenset()) -> None:
-    """Refuse runs that differ in more than the method and the properties in ``except_for``."""
+    """Raise an error if runs differ in more than the method and the properties in ``except_for``."""
     check_conditions([(run.path, _conditions(run, except_for)) for run in runs])
 
 
 def check_conditions(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Refuse runs, given by path and conditions, that differ in a condition. What is None is not known."""
+    """Raise an error if runs, given by path and conditions, differ in a condition. None means that it is unknown."""
     path, ours = runs[0]
     for other, theirs in runs[1:]:
         for name in ours:
@@ -83,7 +83,7 @@ def check_conditions(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
 
 
 def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What two methods must have in common to be compared, as far as their settings say it."""
+    """The settings that two methods must have in common to be compared."""
     return {
         "dataset": config["dataset"],
         "image size": f"{config['img_size']} px",
@@ -94,7 +94,7 @@ def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule_of(settings: Settings) -> str:
-    """How long a run is trained, with how many images per step and which learning rates over time."""
+    """A description of the length of training, the images per step and the learning-rate schedule."""
     length = f"{settings.num_train_iter} iterations" if settings.num_train_iter else f"{settings.epoch} epochs"
     warm_up = f" after {settings.num_warmup_iter} of warm-up" if settings.num_warmup_iter else ""
     images = f"{settings.batch_size} + {settings.batch_size * settings.uratio} images per step"
@@ -102,7 +102,7 @@ def schedule_of(settings: Settings) -> str:
 
 
 def comparison_title(runs: Sequence[FinishedRun]) -> str:
-    """What comparable runs have in common, for the top of a figure."""
+    """What comparable runs have in common, for the title of a figure."""
     settings, result = runs[0].settings, runs[0].result
     return (
         f"{setting_title(dataset_name(settings), settings.labels_per_class)}, target {settings.target_domain}, seed "
@@ -127,7 +127,7 @@ def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
 
 
 def check_one_experiment_per_method(runs: Sequence[FinishedRun]) -> None:
-    """Refuse runs of one method that differ in more than seed and target, or that are the same run."""
+    """Raise an error if runs of one method differ in more than the seed and target, or if a run is given twice."""
     seen: dict[tuple[MethodId, str, int], FinishedRun] = {}
     experiments: dict[MethodId, FinishedRun] = {}
     for run in runs:
@@ -135,7 +135,7 @@ def check_one_experiment_per_method(runs: Sequence[FinishedRun]) -> None:
         if first.result["config_hash"] != run.result["config_hash"]:
             raise UserError(
                 f"{first.path} and {run.path}: both are runs of {run.method.title}, but with different settings; "
-                f"give one of them a --variant"
+                f"train one of them with a --variant"
             )
         key = (run.method, run.settings.target_domain, run.settings.seed)
         if key in seen:
@@ -144,7 +144,7 @@ def check_one_experiment_per_method(runs: Sequence[FinishedRun]) -> None:
 
 
 def titles_of(runs: Sequence[FinishedRun]) -> list[str]:
-    """A title for each run in a figure: that of its method, numbered where two runs have the same."""
+    """A title for each run in a figure: that of its method, numbered if several runs have the same."""
     titles = [run.method.title for run in runs]
     counts, seen = Counter(titles), Counter[str]()
     numbered = []

@@ -1,8 +1,8 @@
-"""The paper's observation (its first table and figure): the images that a method is not confident of.
+"""The observation in the first table and figure of the UPCSC paper (https://arxiv.org/abs/2503.13915).
 
 UUS rate: the share of unlabelled source images that the method is not confident of. Inclusion rate: the share of those
 whose true class is among their candidate classes, which are the classes with a confidence above 1 / C. The figure shows
-how many candidate classes these images have.
+the number of candidate classes of these images.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ _RATES = ("uus_rate", "inclusion_rate")
 
 @dataclass(frozen=True)
 class Observed:
-    """The unlabelled source images of one run."""
+    """The observation on the unlabelled source images of one run."""
 
     target: str
     seed: int
     epochs: float
     uus_rate: float
     inclusion_rate: float | None
-    """None when the method is confident of every image."""
+    """None if the method is confident of every image."""
     candidates: np.ndarray
     """(C + 1,) number of unconfident images with 0, 1, … C candidate classes."""
 
 
 def train_runs(settings: Settings) -> list[FinishedRun]:
-    """A run of three epochs per target. Finished runs are kept, interrupted ones are resumed.
+    """Train one run of three epochs per target. Finished runs are kept, interrupted ones are resumed.
 
-    They are kept apart, in ``<save_dir>_observation``: tables and curves of ``save_dir`` are of complete runs.
+    The runs are in ``<save_dir>_observation``, separate from complete runs in ``save_dir``, which are used for tables.
     """
     if settings.origins.get("epoch") != COMMAND_LINE:
         settings = with_values(settings, epoch=EPOCHS)
-    apart = Path(settings.save_dir).expanduser().resolve()
-    settings = with_values(settings, save_dir=str(apart.with_name(f"{apart.name}_observation")))
+    save_dir = Path(settings.save_dir).expanduser().resolve()
+    settings = with_values(settings, save_dir=str(save_dir.with_name(f"{save_dir.name}_observation")))
     runs = []
     for target in targets_of(settings):
         run_settings = with_values(settings, target_domain=target)
@@ -70,7 +70,7 @@ def train_runs(settings: Settings) -> list[FinishedRun]:
 
 
 def observe(loaded: LoadedModel) -> Observed:
-    """Measure the last checkpoint of a run. True labels are used for measuring only."""
+    """Measure the last checkpoint of a run. True labels are used only for this measurement."""
     split, settings = loaded.data.split, loaded.data.settings
     logits, labelled = (
         torch.from_numpy(features(loaded, part).logits).to(loaded.device) for part in (split.unlabelled, split.labelled)
@@ -90,16 +90,16 @@ def observe(loaded: LoadedModel) -> Observed:
 
 
 def candidate_counts(prob: torch.Tensor, unconfident: torch.Tensor) -> np.ndarray:
-    """How many of the unconfident rows of ``prob`` (N, C) have 0, 1, … C entries above 1 / C."""
+    """The number of unconfident rows of ``prob`` (N, C) that have 0, 1, … C entries above 1 / C."""
     classes = prob.shape[1]
     numbers = (prob > 1 / classes).sum(1)[unconfident]
     return torch.bincount(numbers.cpu(), minlength=classes + 1).numpy()
 
 
 def observation_table(observed: Sequence[Observed], paper: Sequence[float] | None) -> pd.DataFrame:
-    """One row per target (the mean of its seeds), the mean over targets, and the paper's row where there is one.
+    """One row per target (averaged over seeds), the mean over targets, and the paper's row if there is one.
 
-    The mean over targets is over seeds in which the rate could be measured on every target.
+    The mean over targets uses the seeds for which the rate could be measured on every target.
     """
     runs = pd.DataFrame(
         {"dataset": "", "target": run.target, "seed": run.seed, **{rate: getattr(run, rate) for rate in _RATES}}
@@ -115,7 +115,7 @@ def observation_table(observed: Sequence[Observed], paper: Sequence[float] | Non
 
 
 def histogram_table(observed: Sequence[Observed]) -> pd.DataFrame:
-    """Share of unconfident images by number of candidate classes: one row per target (over its seeds) and number."""
+    """Share of unconfident images per number of candidate classes: one row per target (over its seeds) and number."""
     rows = []
     for target in dict.fromkeys(run.target for run in observed):
         counts = np.sum([run.candidates for run in observed if run.target == target], axis=0)
@@ -127,7 +127,7 @@ def histogram_table(observed: Sequence[Observed]) -> pd.DataFrame:
 
 
 def paper_rates(dataset: str) -> list[float] | None:
-    """The paper's UUS and inclusion rate, or None for a dataset that the paper does not use."""
+    """The paper's UUS rate and inclusion rate, or None for a dataset that is not in the paper."""
     printed = paper_numbers.observation()
     return [float(printed.loc[dataset, rate]) for rate in _RATES] if dataset in printed.index else None
 
@@ -178,4 +178,4 @@ def _check_one_experiment(runs: Sequence[FinishedRun]) -> None:
     check_comparable(runs, except_for=frozenset({"target domain", "seed"}))
     for other in runs[1:]:
         if other.result["config_hash"] != runs[0].result["config_hash"]:
-            raise UserError(f"{runs[0].path} and {other.path} belong to different experiments; give runs of one method")
+            raise UserError(f"{runs[0].path} and {other.path} belong to different experiments; pass runs of one method")

@@ -25,7 +25,7 @@ from semilearn_ext.data import views
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels, to_rgb
 from semilearn_ext.engine.device import evaluation_batch, to_device
 from semilearn_ext.errors import UserError
-from semilearn_ext.files import IMAGE_ENDINGS
+from semilearn_ext.files import IMAGE_EXTENSIONS
 from semilearn_ext.plugins.confidence import ReadOnlyView, confidence_mask
 
 COLUMNS = ("image", "class", "probability", "confident", "problem")
@@ -37,7 +37,7 @@ class Predictor:
 
     Attributes:
         classes: names of the classes, in the order of the logits.
-        no_confidence: why the method of the run cannot tell whether it is confident; empty if it can.
+        no_confidence: why the method cannot decide whether it is confident; empty if it can.
     """
 
     loaded: LoadedModel
@@ -57,7 +57,7 @@ class Predictor:
 
     @classmethod
     def _with_labelled_images(cls, loaded: LoadedModel, device: str) -> Predictor:
-        """AdaMatch's threshold is relative to its confidence on labelled images, so it needs these images."""
+        """A predictor for AdaMatch, whose threshold is relative to its confidence on the labelled images."""
         try:
             with_images = load_model(loaded.run, device)
         except UserError as error:
@@ -71,7 +71,7 @@ class Predictor:
 
     def __call__(self, images: Sequence[str | Path | Image.Image] | Tensor) -> pd.DataFrame:
         """One row per image: its path or number, the predicted class and its probability, whether the method is
-        confident of it (None where it cannot tell), and the problem if the image cannot be read.
+        confident of it (None if it cannot decide), and the problem if the image cannot be read.
 
         Args:
             images: paths, PIL images, or uint8 (N, 3, H, W).
@@ -97,21 +97,21 @@ class Predictor:
     def _batch(self, images: Any, first: int) -> list[dict[str, Any]]:
         decoded = list(self._pixels(images))
         readable = [pixels for pixels in decoded if not isinstance(pixels, str)]
-        answers = self._classify(torch.stack(readable)) if readable else iter(())
+        predictions = self._classify(torch.stack(readable)) if readable else iter(())
         rows = []
         for number, (image, pixels) in enumerate(zip(images, decoded, strict=True), start=first):
             row: dict[str, Any] = dict.fromkeys(COLUMNS)
-            # A name that is not valid text is shown with escape sequences, which every kind of column can hold.
+            # Names that are not valid text are shown with escape sequences.
             is_path = isinstance(image, str | Path)
             row["image"] = os.fsencode(image).decode("utf-8", "backslashreplace") if is_path else number
             row["problem"] = pixels if isinstance(pixels, str) else ""
             if not isinstance(pixels, str):
-                row["class"], row["probability"], row["confident"] = next(answers)
+                row["class"], row["probability"], row["confident"] = next(predictions)
             rows.append(row)
         return rows
 
     def _pixels(self, images: Any) -> Iterator[Tensor | str]:
-        """The test view, uint8 (3, size, size), or the reason why the image cannot be read."""
+        """Yield the test view, uint8 (3, size, size), or the reason why the image cannot be read."""
         settings = self.loaded.data.settings
         resize = center_crop if settings.test_view == "center" else squash
         for image in images:
@@ -145,7 +145,7 @@ def _open(image: str | Path | Image.Image | Tensor) -> Image.Image:
 
 
 def _frozen(hook: Any) -> Any:
-    """A copy that is not updated, so that the answer for an image does not depend on the others in its batch."""
+    """A copy that is not updated, so that the prediction for an image does not depend on the rest of its batch."""
     hook = copy.copy(hook)
     hook.update = hook.update_p = _no_update
     return hook
@@ -156,13 +156,13 @@ def _no_update(*_: Any, **__: Any) -> None:
 
 
 def image_files(paths: Iterable[Path]) -> list[Path]:
-    """The files among ``paths``, and all images in and below the folders among them, ordered by name."""
+    """The files in ``paths``, and all images in and below the folders in ``paths``, sorted by name."""
     images: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_ENDINGS and p.is_file())
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_EXTENSIONS and p.is_file())
             if not below:
-                raise UserError(f"{path}: contains no images ({', '.join(IMAGE_ENDINGS)})")
+                raise UserError(f"{path}: contains no images ({', '.join(IMAGE_EXTENSIONS)})")
             images += below
         elif path.exists():
             images.append(path)

@@ -1,7 +1,7 @@
-"""Accuracy by confidence, and how many images have it: one column per method with shared axes. Does not import torch.
+"""Reliability diagrams: accuracy and number of images by confidence, one column per method. Does not import torch.
 
-Confidence is the highest probability. Bins of several seeds are joined, which is their mean weighted by the number of
-images; the expected calibration error is computed for each seed and then averaged.
+Confidence is the highest probability. Bins of several seeds are joined, so their means are weighted by the number of
+images. The expected calibration error is computed for each seed and then averaged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def join(calibrations: Sequence[Sequence[dict[str, Any]]]) -> pd.DataFrame:
     """One row per bin: its limits, the number of images in all runs, their mean confidence and their accuracy."""
     rows = []
     for number, bins in enumerate(zip(*calibrations, strict=True)):
-        filled = [each for each in bins if each["count"]]
-        count = sum(each["count"] for each in filled)
+        filled = [bin_ for bin_ in bins if bin_["count"]]
+        count = sum(bin_["count"] for bin_ in filled)
         means = {
-            name: sum(each["count"] * each[name] for each in filled) / count if count else float("nan")
+            name: sum(bin_["count"] * bin_[name] for bin_ in filled) / count if count else float("nan")
             for name in ("confidence", "accuracy")
         }
         width = 1 / len(calibrations[0])

@@ -1,7 +1,7 @@
-"""The style of all figures, and how they are saved: as PNG and PDF, with the numbers as CSV.
+"""The style of all figures, and functions to save them as PNG and PDF, with their numbers as CSV.
 
-Widths are those of a two-column paper, and text is at least 7 points high at that width. Colours are those of Okabe and
-Ito, and matplotlib's cividis for surfaces, which can be distinguished with any kind of colour vision.
+Widths are those of a two-column paper, and text has at least 7 points at that width. The colours of Okabe and Ito, and
+matplotlib's cividis for surfaces, can be distinguished with any kind of colour vision.
 """
 
 from __future__ import annotations

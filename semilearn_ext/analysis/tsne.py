@@ -1,11 +1,11 @@
 """t-SNE of the features of labelled source, unlabelled source and target images, one embedding per method.
 
-One row per method; three columns coloured by class, and a fourth with all images coloured by set. The numbers below the
-panels are computed on the features, because distances in an embedding mean little: the silhouette of the classes
-(-1 to 1; Rousseeuw, 1987), and the squared maximum mean discrepancy between source and target (Gretton et al., 2012;
-unbiased, with a Gaussian kernel whose squared width is the median squared distance), which is about 0 for two samples
-of one distribution and less than 2 whatever the scale of the features. The error of a classifier (proxy A-distance) is
-not used: in so many dimensions it can distinguish any two domains.
+One row per method, with three columns coloured by class and a fourth with all images coloured by set. The numbers below
+the panels are computed on the features, because distances in an embedding are not meaningful: the silhouette of the
+classes (-1 to 1; Rousseeuw, 1987), and the squared maximum mean discrepancy between source and target (Gretton et al.,
+2012; unbiased, with a Gaussian kernel whose squared width is the median squared distance), which is about 0 for two
+samples of the same distribution and less than 2 for any scale of the features. The error of a classifier (proxy
+A-distance) is not used, because with this many dimensions a classifier can distinguish any two domains.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Options:
     """The options of ``analyse tsne``."""
 
     limit: int
-    """Maximum number of images per set; of a larger set, equally many images of each class are used."""
+    """Maximum number of images per set. From a larger set, equally many images of each class are used."""
     seed: int = 0
 
 
@@ -77,7 +77,7 @@ def evenly_by_class(labels: np.ndarray, limit: int, seed: int) -> np.ndarray:
 
 
 def embed(feat: np.ndarray, seed: int) -> np.ndarray:
-    """(N, D) -> (N, 2): PCA to at most 50 components, then t-SNE, in one thread so that it is reproducible."""
+    """Embed features (N, D) as (N, 2): PCA to at most 50 components, then t-SNE, in one thread to be reproducible."""
     components = min(COMPONENTS, *feat.shape)
     reduced = PCA(components, svd_solver="full").fit_transform(feat)
     perplexity = min(PERPLEXITY, (len(feat) - 1) / 3)
@@ -163,7 +163,7 @@ def _scatter_classes(axis: Axes, embedding: Embedding, in_set: np.ndarray) -> No
 
 
 def _add_legends(figure: Figure, axis: Axes, classes: Sequence[str]) -> None:
-    """Below the panels: the classes, the meaning of the numbers, and the three sets."""
+    """Add legends below the panels: the classes, the meaning of the numbers, and the three sets."""
     handles, names = axis.get_legend_handles_labels()
     title = "silhouettes (of the classes) and MMD² are computed on the features, not on the embedding"
     if len(classes) > MAX_CLASSES_IN_LEGEND:

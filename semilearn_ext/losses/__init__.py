@@ -1,4 +1,4 @@
-"""Losses: pure functions of tensors that know nothing about trainers. One file per paper."""
+"""Losses as pure functions of tensors, independent of any trainer. One module per paper."""
 
 from semilearn_ext.losses.fbcsa import FBCSATerms, fbcsa_loss
 from semilearn_ext.losses.upcsc import UPCSCTerms, upcsc_loss

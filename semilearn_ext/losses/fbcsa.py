@@ -1,8 +1,9 @@
 """FBCSA's two losses: feature-based conformity (FBC) and semantics alignment (SA).
 
-Galappaththige et al., "Towards Generalizing to Unseen Domains with Few Labels" (CVPR 2024). Features are compared with
-the class prototypes of their own domain and of one other. Deviation from 'cosine similarity' in the text, as in the
-released code: prototypes are means of unit vectors and are not brought back to length one.
+Galappaththige et al., "Towards Generalizing to Unseen Domains with Few Labels" (CVPR 2024,
+https://arxiv.org/abs/2403.11674). Features are compared with the class prototypes of their own domain and of one other
+domain. Deviation from the 'cosine similarity' of the paper, as in the released code: prototypes are means of unit
+vectors and are not normalised again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 
 class FBCSATerms(NamedTuple):
-    """Both losses before their weights, means within a domain, summed over the domains."""
+    """Both losses without their weights, averaged within a domain and summed over the domains."""
 
     fbc: Tensor
     sa: Tensor
@@ -30,16 +31,16 @@ def fbcsa_loss(
     other_domain: Tensor,
     last_rank: Tensor,
 ) -> FBCSATerms:
-    """FBC pulls a confident image to its class's prototypes, SA away from the nearest wrong ones besides.
+    """FBC pulls a confident image towards the prototypes of its class; SA also pushes it away from the nearest others.
 
     Args:
-        features: (N, D) of weak views, any length, with gradient.
-        prototypes: (K, C, D), means of unit features by domain and class.
+        features: (N, D) features of weak views, not normalised, with gradient.
+        prototypes: (K, C, D) means of unit features per domain and class.
         pseudo_label: (N,).
-        confident: (N,) bool; an image that is not counts as zero in its domain's mean.
-        domain: (N,) 0 … K-1.
-        other_domain: (K,) the domain that each is compared with besides itself.
-        last_rank: (K,) n >= 2: SA pushes off the prototypes from the second to the n-th nearest.
+        confident: (N,) bool; the loss of an unconfident image counts as zero in the mean of its domain.
+        domain: (N,) from 0 to K-1.
+        other_domain: (K,) the other domain that each domain is compared with.
+        last_rank: (K,) n >= 2; SA pushes images away from the second to the n-th nearest prototype.
     """
     domains, classes, _ = prototypes.shape
     similarity = (normalize(features, dim=1) @ prototypes.flatten(0, 1).T).view(-1, domains, classes)

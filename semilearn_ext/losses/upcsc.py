@@ -1,10 +1,10 @@
 """UPC and SC, the two contrastive losses of "Unlocking the Potential of Unlabeled Data in Semi-Supervised Domain
-Generalization" (CVPR 2025).
+Generalization" (Lee, Hwang and Kwak, CVPR 2025, https://arxiv.org/abs/2503.13915).
 
-The paper's four kinds of negatives are one. Let a view's possible classes be its pseudo label alone where it is
-confident, and its candidates, the classes with a confidence above 1 / C, where it is not. Then two views are
-negatives of each other exactly when they have no possible class in common: one matrix product tells all pairs.
-A view's positive is a weighted sum of class proxies in both losses, so both are rows of the same (V, V) problem.
+The paper's four kinds of negatives follow one rule. Let the possible classes of a confident view be its pseudo label,
+and those of an unconfident view its candidates, the classes with a confidence above 1 / C. Then two views are negatives
+of each other exactly if they have no possible class in common, so one matrix product finds all pairs. In both losses
+the positive of a view is a weighted sum of class proxies, so both are computed from the same (V, V) matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFERENCE_FLOOR = 1e-6
 
 
 class UPCSCTerms(NamedTuple):
-    """The two losses, and what a log wants to know; all are 0-d tensors, and only the losses carry a gradient."""
+    """The two losses and numbers to log. All are 0-d tensors, and only the losses have a gradient."""
 
     upc: Tensor
     sc: Tensor
@@ -45,39 +45,39 @@ def upcsc_loss(
     unconfident_negatives: bool = True,
     temperature: float = 1.0,
 ) -> UPCSCTerms:
-    """Unlabeled proxy-based contrastive loss (UPC) and surrogate class loss (SC); the method's loss is their sum.
+    """Unlabelled proxy-based contrastive loss (UPC) and surrogate class loss (SC); the method's loss is their sum.
 
-    Every view i has the loss ``-log(exp(p) / (exp(p) + R))``, p its similarity to its positive and R the sum of
-    ``exp(z_i . z_j)`` over its negatives j, itself never among them. With C_i the candidates of view i:
+    The loss of view i is ``-log(exp(p) / (exp(p) + R))``, where p is the similarity to its positive and R is the sum of
+    ``exp(z_i . z_j)`` over its negatives j, which never include i itself. Let C_i be the candidates of view i:
 
-    - UPC (equation 2), confident i. Positive: the proxy of its pseudo label. Negatives: confident views with
-      another pseudo label, unconfident views whose candidates do not include i's pseudo label.
-    - SC (equations 3 and 4), unconfident i. Positive: the sum of its candidates' proxies weighted by
-      confidence, not normalised again. Negatives: confident views whose pseudo label is not in C_i, unconfident
+    - UPC (equation 2), for confident i. Positive: the proxy of its pseudo label. Negatives: confident views with a
+      different pseudo label, and unconfident views whose candidates do not include the pseudo label of i.
+    - SC (equations 3 and 4), for unconfident i. Positive: the sum of the proxies of its candidates, weighted by
+      confidence and not normalised again. Negatives: confident views whose pseudo label is not in C_i, and unconfident
       views whose candidates share no class with C_i.
 
-    ``loss_form="paper"`` takes one mean over the confident views and one over the unconfident.
-    ``loss_form="reference"`` is what the authors released, and deviates twice: ``upc + sc`` is one mean over all V
-    views, and a negative whose similarity is below 1e-6 is dropped (so it neither counts nor gets a gradient).
+    ``loss_form="paper"`` takes one mean over the confident views and one over the unconfident views.
+    ``loss_form="reference"`` is the released code, which differs in two ways: ``upc + sc`` is one mean over all V
+    views, and negatives with a similarity below 1e-6 are dropped (they neither count nor get a gradient).
 
-    Without a confident (unconfident) view, UPC (SC) is 0 and its gradient is 0, as is a view's loss without
-    negatives. A view all of whose confidences are 1 / C has no candidates: its surrogate is the zero vector, of
-    similarity 0, and every other view is its negative, other views of the same image included.
+    Without confident (unconfident) views, UPC (SC) and its gradient are 0; so is the loss of a view without negatives.
+    A view whose confidences all equal 1 / C has no candidates: its surrogate is the zero vector, with similarity 0,
+    and every other view is its negative, including other views of the same image.
 
-    Computed in float32, or in float64 where z or w are, under autocast too. All is finite where ``z @ z.T`` and
-    ``z @ w.T`` are. Costs O(V V + V C) besides matrix products, one (V, V) tensor of floats at a time. Never
-    waits for the device.
+    The loss is computed in float32, or in float64 if z or w are, even under autocast. It is finite if ``z @ z.T`` and
+    ``z @ w.T`` are. Besides matrix products it takes O(V V + V C) time, with one (V, V) tensor of floats in memory at a
+    time. It never waits for the device.
 
     Args:
-        z: (V, D) unit rows, the projected features of all views.
-        w: (C, D) unit rows, the projected class proxies.
-        prob: (V, C) class confidences of the weak view of each view's image; no gradient flows into them.
-        confident: (V,) bool, whether that weak view is confident; its pseudo label is the argmax of ``prob``.
+        z: (V, D) projected features of all views, with unit rows.
+        w: (C, D) projected class proxies, with unit rows.
+        prob: (V, C) class confidences of the weak view of the same image; they get no gradient.
+        confident: (V,) bool, whether that weak view is confident; the pseudo label is the argmax of ``prob``.
         loss_form: "paper" or "reference".
-        surrogate: SC's positive: "weighted", or the paper's ablations "average" (the plain average of the
+        surrogate: the positive of SC: "weighted", or the paper's ablations "average" (the unweighted mean of the
             candidates' proxies) and "top1" (the proxy of the most confident class).
-        unconfident_negatives: False leaves unconfident views out of UPC's negatives, the paper's ablation.
-        temperature: T > 0; all similarities are divided by it. The paper has none, which is T = 1.
+        unconfident_negatives: if False, UPC has no unconfident negatives (the paper's ablation).
+        temperature: T > 0, by which all similarities are divided. The paper uses none, which is T = 1.
     """
     _check(z, w, prob, confident, loss_form, surrogate, temperature)
     dtype = torch.promote_types(torch.promote_types(z.dtype, w.dtype), torch.float32)
@@ -110,28 +110,28 @@ def _check(
     z: Tensor, w: Tensor, prob: Tensor, confident: Tensor, loss_form: str, surrogate: str, temperature: float
 ) -> None:
     if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature has to be a positive number, not {temperature}")
+        raise ValueError(f"expected a positive temperature, got {temperature}")
     for name, value, known in (("loss_form", loss_form, FORMS), ("surrogate", surrogate, SURROGATES)):
         if value not in known:
-            raise ValueError(f"{name} is '{value}', not one of {', '.join(known)}{did_you_mean(value, known)}")
+            raise ValueError(f"{name}: {value!r} is not one of {', '.join(known)}{did_you_mean(value, known)}")
     shapes = f"z {tuple(z.shape)}, w {tuple(w.shape)}, prob {tuple(prob.shape)}, confident {tuple(confident.shape)}"
     if z.ndim != 2 or w.ndim != 2 or z.shape[1] != w.shape[1]:
-        raise ValueError(f"z has to be (V, D) and w (C, D): {shapes}")
+        raise ValueError(f"expected z (V, D) and w (C, D), got {shapes}")
     if prob.shape != (len(z), len(w)) or confident.shape != (len(z),):
-        raise ValueError(f"with z (V, D) and w (C, D), prob has to be (V, C) and confident (V,): {shapes}")
+        raise ValueError(f"expected z (V, D), w (C, D), prob (V, C) and confident (V,), got {shapes}")
     if not (len(z) and len(w)):
-        raise ValueError(f"there has to be a view and a class: {shapes}")
+        raise ValueError(f"expected at least one view and one class, got {shapes}")
     if confident.dtype != torch.bool:
-        raise ValueError(f"confident has to be bool, not {confident.dtype}; compare a mask of weights with 0")
+        raise ValueError(f"expected bool for confident, got {confident.dtype}; compare a mask of weights with 0")
 
 
 def _shares_class(possible: Tensor) -> Tensor:
-    """(V, C) sets of classes as 0 and 1 -> (V, V) bool, whether two have a class in common; each does with itself."""
+    """Whether two views share a class, bool (V, V); always true on the diagonal. ``possible`` (V, C) is 0 or 1."""
     return (possible @ possible.T > 0).fill_diagonal_(True)
 
 
 def _surrogate_weights(kind: str, prob: Tensor, is_candidate: Tensor, is_top: Tensor) -> Tensor:
-    """(V, C) weights of the class proxies in the positive of an unconfident view."""
+    """Weights (V, C) of the class proxies in the positive of an unconfident view."""
     if kind == "top1":
         return is_top
     if kind == "average":
@@ -144,10 +144,12 @@ def _sum_where(chosen: Tensor, values: Tensor) -> Tensor:
 
 
 class _ContrastRows(torch.autograd.Function):
-    """z (V, D), positive (V,) similarities, not_negative (V, V) bool -> losses (V,), number of negatives used.
+    """The losses (V,) and the number of negatives, from z (V, D), the similarities to the positives (V,), and
+    not_negative (V, V) bool.
 
-    By hand, because it needs one (V, V) tensor where autograd needs four: the similarities become, in place, the
-    exponentials that are all the backward pass asks for, and that only as a factor of two matrix products.
+    Its backward pass is written by hand, because autograd would store four (V, V) tensors instead of one: the
+    similarities are replaced in place by their exponentials, and the backward pass needs only these, as a factor in two
+    matrix products.
     """
 
     @staticmethod
@@ -168,7 +170,7 @@ class _ContrastRows(torch.autograd.Function):
         z, positive, negative_exp, negative_sum, total = ctx.saved_tensors
         with torch.autocast(z.device.type, enabled=False):
             if torch.is_grad_enabled():
-                # A gradient of the gradient is asked for (a Hessian, a penalty), so these must depend on z.
+                # For second derivatives (a Hessian or a gradient penalty), these must depend on z.
                 negative_exp, negative_sum, total, _ = _exponentials_in_place(z @ z.T, positive, negative_exp == 0)
             scale = grads[0] / total
             grad_z = scale[:, None] * (negative_exp @ z) + negative_exp.T @ (scale[:, None] * z)
@@ -178,9 +180,9 @@ class _ContrastRows(torch.autograd.Function):
 def _exponentials_in_place(
     similarity: Tensor, positive: Tensor, not_negative: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """exp(similarity - largest) of the negatives, 0 elsewhere; its row sums; those with the positive; the largest."""
+    """exp(similarity - largest) of the negatives, 0 elsewhere; its row sums; those plus the positive; the largest."""
     similarity.masked_fill_(not_negative, -torch.inf)
-    # The positive is always finite, so the largest is, also in a row without negatives.
+    # The positive is always finite, so the largest is finite even in a row without negatives.
     largest = torch.maximum(similarity.detach().amax(1), positive.detach())
     negative_exp = similarity.sub_(largest[:, None]).exp_()
     negative_sum = negative_exp.sum(1)

@@ -1,4 +1,4 @@
-"""Networks and classifier heads. The list of the networks' specs is here, without torch."""
+"""Networks and classifier heads. ``SPECS`` lists the networks and does not import torch."""
 
 from semilearn_ext.nets.specs import SPECS
 

@@ -1,8 +1,8 @@
 """AdaIN style transfer: the content of one image in the style of another.
 
-Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive Instance Normalization" (ICCV 2017). The
-published weights are read: ``decoder.pth`` and ``vgg_normalised.pth``, of which the layers up to relu4_1 are used, so a
-file cut there does as well.
+Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive Instance Normalization" (ICCV 2017,
+https://arxiv.org/abs/1703.06868). The published weights are used: ``decoder.pth`` and ``vgg_normalised.pth``, of which
+only the layers up to relu4_1 are needed, so a file truncated after these layers works as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _block(channels: int, width: int) -> list[nn.Module]:
 
 
 def build_encoder() -> nn.Sequential:
-    """VGG-19 up to relu4_1 behind a 1x1 convolution that normalises; its modules are numbered as in the file."""
+    """A normalising 1x1 convolution and VGG-19 up to relu4_1, with modules numbered as in the file of weights."""
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
     channels = 3
     for repeats, width in ((2, 64), (2, 128), (4, 256)):
@@ -38,7 +38,7 @@ def build_encoder() -> nn.Sequential:
 
 
 def build_decoder() -> nn.Sequential:
-    """The mirror image: three enlargements by two, no activation at the end."""
+    """The mirrored encoder: three upsamplings by a factor of two, and no activation at the end."""
     layers: list[nn.Module] = []
     channels = _FEATURES
     for widths in ((256,), (256, 256, 256, 128), (128, 64)):
@@ -50,7 +50,7 @@ def build_decoder() -> nn.Sequential:
 
 
 def adain(content: Tensor, style: Tensor) -> Tensor:
-    """Features (N, F, h, w) of the content with the mean and standard deviation of the style's, channel by channel."""
+    """Give the content's features (N, F, h, w) the mean and standard deviation of the style's features, per channel."""
     (content_var, content_mean), (style_var, style_mean) = (
         torch.var_mean(features, dim=(2, 3), keepdim=True) for features in (content, style)
     )
@@ -58,23 +58,23 @@ def adain(content: Tensor, style: Tensor) -> Tensor:
 
 
 class StyleTransfer(nn.Module):
-    """Frozen encoder and decoder. Images are (N, 3, H, W) in [0, 1]. Both compute in the precision of their weights."""
+    """A frozen encoder and decoder for images (N, 3, H, W) in [0, 1]. Each computes in the precision of its weights."""
 
     def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
-        # Convolutions of this shape take about 0.6 of the time with channels together.
+        # With the channels-last format, convolutions of this shape take about 60 % of the time.
         self.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def encode(self, images: Tensor) -> Tensor:
-        """(N, 512, h, w), an eighth of the side, rounded up."""
+        """Encode images as (N, 512, h, w), where h and w are an eighth of the side, rounded up."""
         features: Tensor = self.encoder(self._as_weights(images))
         return features
 
     def decode(self, content: Tensor, style: Tensor, alpha: float, size: int) -> Tensor:
-        """Pictures (N, 3, size, size) of encoded contents and styles, with ``alpha`` of the style.
+        """Decode content in another style to images (N, 3, size, size); ``alpha`` is the strength of the style.
 
-        As in the released StyleMatch they are not clamped: about 2 % of the values lie outside [0, 1].
+        As in the released StyleMatch, the result is not clamped: about 2 % of the values lie outside [0, 1].
         """
         mixed = torch.lerp(content, adain(content, style), alpha)
         pictures: Tensor = self.decoder(self._as_weights(mixed))
@@ -85,20 +85,20 @@ class StyleTransfer(nn.Module):
 
 
 def encoded_bytes(images: int, size: int) -> int:
-    """Memory that the encodings of so many images of ``size`` pixels take."""
+    """Memory in bytes for the encodings of ``images`` images of ``size`` pixels."""
     return 4 * images * _FEATURES * (-(-size // _STRIDE)) ** 2
 
 
 @functools.lru_cache(maxsize=1)
 def load_style_transfer(folder: str) -> StyleTransfer:
-    """The published networks from ``folder``."""
+    """Load the published networks from ``folder``."""
     encoder_file, decoder_file = style_files(folder)
-    # Whether they are loaded here or were loaded before must not change the random numbers of a run.
+    # Building the networks must not change the random numbers of a run.
     with torch.random.fork_rng(devices=[]):
-        return StyleTransfer(_filled(build_encoder(), encoder_file), _filled(build_decoder(), decoder_file))
+        return StyleTransfer(_with_weights(build_encoder(), encoder_file), _with_weights(build_decoder(), decoder_file))
 
 
-def _filled(network: nn.Sequential, path: Path) -> nn.Sequential:
+def _with_weights(network: nn.Sequential, path: Path) -> nn.Sequential:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         network.load_state_dict({name: content[name].float() for name in network.state_dict()})

@@ -1,8 +1,8 @@
-"""One forward pass that batch norm takes for several.
+"""One forward pass that batch norm treats as several.
 
-The SSDG benchmark makes many small passes per step, so that batch norm normalises over exactly the images of each.
-Here the images of all passes go through the network together, and every batch norm layer normalises them group by
-group and updates its running statistics once per group, in the order of the passes: the same numbers in one pass.
+The SSDG benchmark makes many small passes per step, and batch norm normalises over the images of each. Here the images
+of all passes share one forward pass, in which every batch norm layer normalises them group by group and updates its
+running statistics once per group, in the order of the passes. The results are the same as with separate passes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 def grouped_features(
     model: nn.Module, groups: Sequence[Tensor], repeats: Mapping[int, int] | None = None
 ) -> list[Tensor]:
-    """Features (N_g, D) of every group of images (N_g, 3, H, W), as if each had a forward pass of its own.
+    """Features (N_g, D) of every group of images (N_g, 3, H, W), as if each had its own forward pass.
 
     Args:
         groups: the images of each pass, in the order of the passes.
-        repeats: after group g, the running statistics are updated with those of group ``repeats[g]`` once more, as a
-            second pass of the same images would do.
+        repeats: after group g, the running statistics are updated once more with those of group ``repeats[g]``, as by a
+            second pass over the same images.
     """
     sizes = [len(images) for images in groups]
     with _normalising(model, sizes, repeats or {}):
@@ -64,7 +64,7 @@ def _forward(layer: _BatchNorm, x: Tensor, *, sizes: list[int], repeats: Mapping
             mean, variance = statistics[repeats[number]]
             assert layer.num_batches_tracked is not None
             layer.num_batches_tracked.add_(1)
-            # Through .data: autograd keeps the statistics of earlier groups, though it does not use them in training.
+            # Through .data, because autograd saves the statistics of earlier groups, even though they are not used.
             layer.running_mean.data.lerp_(mean, momentum)
             layer.running_var.data.lerp_(variance, momentum)
     return torch.cat(outputs)

@@ -1,4 +1,4 @@
-"""From the setting ``net`` to a function that builds the network."""
+"""Build the network given by the setting ``net``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from semilearn_ext.settings import Settings
 
 
 def net_builder(settings: Settings) -> Callable[..., nn.Module]:
-    """A function as USB calls it: ``builder(num_classes=C, ...)``. Weight files are read once, here."""
+    """The function that USB calls as ``builder(num_classes=C, ...)``. Weight files are read once, here."""
     builder: Callable[..., nn.Module] = NETS.get(settings.net, settings.where("net")).load()(settings)
     return builder

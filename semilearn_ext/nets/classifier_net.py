@@ -1,4 +1,4 @@
-"""A backbone and a linear classifier in the shape USB's algorithms expect of a network."""
+"""A backbone with a linear classifier, with the interface that USB's algorithms expect of a network."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from semilearn_ext.errors import UserError
 
 
 class ClassifierNet(nn.Module):
-    """``forward(x)`` gives ``{"logits": (N, C), "feat": (N, D)}``, as USB's networks do.
+    """``forward(x)`` returns ``{"logits": (N, C), "feat": (N, D)}``, like USB's networks.
 
     Args:
-        backbone: images (N, 3, H, W) to features (N, D).
+        backbone: maps images (N, 3, H, W) to features (N, D).
         num_features: D.
         num_classes: C.
         bias: whether the classifier has a bias; the released UPCSC on FixMatch has none.
@@ -39,7 +39,7 @@ _NAMES = ("classifier", "fc", "head")
 
 
 def find_classifier(model: nn.Module) -> nn.Module:
-    """The layer that a network classifies with; its ``weight`` is (C, D)."""
+    """The classification layer of a network; its ``weight`` is (C, D)."""
     return model.get_submodule(_classifier_name(model))
 
 
@@ -56,7 +56,7 @@ def class_weights(classifier: nn.Module) -> torch.Tensor:
 
 
 def _classifier_name(model: nn.Module) -> str:
-    """The module called classifier, fc or head that has a weight, or the last linear layer inside one."""
+    """The name of the module called classifier, fc or head, if it has a weight, or of the last linear layer inside."""
     inside = ""
     for name, module in model.named_modules():
         parts = name.split(".")
@@ -73,9 +73,9 @@ def _classifier_name(model: nn.Module) -> str:
 
 
 def parameter_role(name: str) -> str:
-    """``backbone`` or ``classifier``, by a parameter's name, for its learning rate.
+    """The role of a parameter, ``backbone`` or ``classifier``, which determines its learning rate.
 
-    Heads that USB's algorithms add (a projection, a rotation classifier) start from scratch like the classifier and
-    learn at its rate.
+    Heads that USB's algorithms add (a projection, a rotation classifier) are trained from scratch like the classifier
+    and use its learning rate.
     """
     return "classifier" if set(name.split(".")) & {*_NAMES, "mlp_proj", "rot_classifier"} else "backbone"

@@ -1,8 +1,8 @@
-"""A small network in the style of Digits-DG's: four blocks of 3x3 convolution, ReLU and 2x2 max pooling.
+"""A small network similar to that of Digits-DG: four blocks of 3x3 convolution, ReLU and 2x2 max pooling.
 
-Zhou et al., "Deep Domain-Adversarial Image Generation for Domain Generalisation" (AAAI 2020), section 4.
-Deviation: the first two blocks have 16 and 32 kernels instead of 64, which makes a step four times cheaper; the
-feature keeps its 64 * 2 * 2 = 256 numbers at 32x32.
+Zhou et al., "Deep Domain-Adversarial Image Generation for Domain Generalisation" (AAAI 2020,
+https://arxiv.org/abs/2003.06054), section 4. Deviation: the first two blocks have 16 and 32 kernels instead of 64,
+which makes a step four times cheaper; there are still 64 * 2 * 2 = 256 features at 32x32 pixels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Classifiers that take the place of a network's linear layer: one interface for all of them.
+"""The common interface of classifiers that replace a network's linear layer.
 
-In the released training steps such a classifier is called once per forward pass, and what it draws or computes
-(noise, a domain's mean feature) belongs to that pass. Here several passes may share one call, so the rows of a batch
-say which pass they belong to.
+In the released training steps such a classifier is called once per forward pass, and what it draws or computes (noise,
+the mean feature of a domain) belongs to that pass. Here several passes may share one call, so every row of a batch is
+assigned to a pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semilearn_ext.data.packed import send
 
 @dataclass(frozen=True)
 class Passes:
-    """How the rows of a batch divide into forward passes."""
+    """The assignment of the rows of a batch to forward passes."""
 
     index: Tensor
     """(N,) the pass of every row, 0 ... G-1."""
@@ -30,7 +30,7 @@ class Passes:
 
     @classmethod
     def of_sizes(cls, sizes: list[int], sample: list[bool], device: torch.device) -> Passes:
-        """Passes that follow each other in the batch."""
+        """Passes of the given sizes that are contiguous in the batch."""
         counts = torch.tensor(sizes)
         index = torch.arange(len(sizes)).repeat_interleave(counts, output_size=sum(sizes))
         return cls(send(index, device), tuple(sample))
@@ -40,8 +40,8 @@ class ClassifierHead(nn.Module):
     """Logits (N, C) of features (N, D).
 
     Attributes:
-        passes: how the next training batch divides into passes, for networks that call ``head(features)``; None for
-            one pass with noise.
+        passes: the passes of the next training batch, for networks that call ``head(features)``; None for one pass with
+            noise.
     """
 
     weight: Tensor

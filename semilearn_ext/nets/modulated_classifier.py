@@ -1,8 +1,8 @@
-"""DGWM's classifier: during training, a mask made from a domain's mean feature is multiplied onto the class weights.
+"""DGWM's classifier: in training, the class weights are multiplied by a mask generated from a domain's mean feature.
 
 Galappaththige et al., "Domain-Guided Weight Modulation for Semi-Supervised Domain Generalization" (WACV 2025,
-https://arxiv.org/abs/2409.03509). The published widths (256, 128, 64, 64 noise values, 256, 512) are those of a feature
-of 512 numbers; for other features they keep their ratio to it.
+https://arxiv.org/abs/2409.03509). The published widths (256, 128, 64, 64 noise values, 256, 512) are for 512 features;
+for other feature sizes they are scaled in proportion.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from semilearn_ext.nets.heads import ClassifierHead, Passes
 
 
 class ModulatedClassifier(ClassifierHead):
-    """Logits (N, C) of features (N, D); every pass holds the images of one domain. At test the bare weight is used."""
+    """Logits (N, C) of features (N, D). Every pass contains the images of one domain. No mask is used at test time."""
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class ModulatedClassifier(ClassifierHead):
         return linear(features, self.weight)
 
     def draw(self, passes: int) -> Tensor:
-        """(G, Z) noise."""
+        """Draw noise (G, Z)."""
         return torch.randn(passes, self.noise_size, device=self.weight.device, dtype=self.weight.dtype)
 
     def _noise(self, passes: Passes, features: Tensor) -> Tensor:
-        """(G, Z): drawn for the passes that sample, zero for the others."""
-        silent = self.weight.new_zeros(self.noise_size)
+        """Noise (G, Z): random for passes with ``sample``, zero for the others."""
+        zeros = self.weight.new_zeros(self.noise_size)
         drawn = iter(self.draw(sum(passes.sample)) if any(passes.sample) else ())
-        return torch.stack([next(drawn) if noisy else silent for noisy in passes.sample]).to(features.dtype)
+        return torch.stack([next(drawn) if noisy else zeros for noisy in passes.sample]).to(features.dtype)

@@ -1,4 +1,4 @@
-"""torchvision's ResNet-18, from scratch or with ImageNet weights."""
+"""torchvision's ResNet-18 (He et al., CVPR 2016, https://arxiv.org/abs/1512.03385), from scratch or pretrained."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def resnet18(num_classes: int, weights: dict[str, torch.Tensor] | None, bias: bo
 
 
 def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
-    """Weights from ``path``, or torchvision's own from TORCH_HOME, downloaded if that is possible.
+    """The weights in ``path``, or torchvision's own from TORCH_HOME, which are downloaded if necessary.
 
-    Never random ones: a UserError says where they were looked for.
+    Raises a UserError if they are not available.
     """
     if path:
         return read_weights(Path(path))
@@ -62,7 +62,7 @@ def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The names and tensors in a file of PyTorch weights."""
+    """Read the names and tensors from a file of PyTorch weights."""
     path = path.expanduser()
     if not path.is_file():
         raise UserError(f"pretrain_path: {path}: no such file{_is_folder(path)}")
@@ -82,7 +82,7 @@ def _is_folder(path: Path) -> str:
 
 
 def load_backbone(backbone: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Load all but ImageNet's own classifier; anything else that is missing, left over or misshapen is an error."""
+    """Load all weights except those of the ImageNet classifier. Missing, extra or misshapen ones are an error."""
     body = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
     body = {name: value for name, value in body.items() if not name.startswith("fc.")}
     try:

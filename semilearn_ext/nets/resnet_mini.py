@@ -1,9 +1,9 @@
-"""A small residual network with batch norm and weights of its own, for the embedded benchmark.
+"""A small residual network with batch norm and its own pretrained weights, for digits_mini.
 
-One basic block of He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016), per width, behind one 3x3
-convolution; 128 features. Its weights were trained on pictures of letters and symbols, without any digit, so a run
-starts from a pretrained network with batch norm, as the paper's runs do, without a download:
-:mod:`semilearn_ext.nets.resnet_mini_pretrain` makes them.
+One 3x3 convolution and one basic block of He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016,
+https://arxiv.org/abs/1512.03385), per width; 128 features. Its weights were trained on pictures of letters and symbols,
+without digits, by :mod:`semilearn_ext.nets.resnet_mini_pretrain`. A run therefore starts from a pretrained network with
+batch norm, like those of the paper, without a download.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def build(settings: Settings) -> Callable[..., ClassifierNet]:
 
 
 def embedded_weights() -> dict[str, torch.Tensor]:
-    """The weights that come with the package, compared with their hash."""
+    """The weights that come with the package, checked against their hash."""
     content = EMBEDDED.read_bytes()
     if hashlib.sha256(content).hexdigest() != RESNET_MINI_SHA256:
         raise UserError(f"pretrained: {EMBEDDED} is damaged; install the package again")
@@ -53,7 +53,7 @@ def embedded_weights() -> dict[str, torch.Tensor]:
 
 
 def backbone() -> nn.Sequential:
-    """Images (N, 3, H, W) to features (N, 128)."""
+    """The backbone, which maps images (N, 3, H, W) to features (N, 128)."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, WIDTHS[0], 3, stride=2, padding=1, bias=False),
         nn.BatchNorm2d(WIDTHS[0]),

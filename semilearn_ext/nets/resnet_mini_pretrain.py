@@ -1,8 +1,8 @@
-"""Makes the weights of ``resnet_mini``: ``python -m semilearn_ext.nets.resnet_mini_pretrain FILE``.
+"""Train the weights of ``resnet_mini``: ``python -m semilearn_ext.nets.resnet_mini_pretrain FILE``.
 
-The network learns 48 letters and symbols, drawn in matplotlib's fonts like the embedded benchmark's printed digits.
-Among them are no digits, and no letters that look like one. Everything follows from ``SEED``, up to rounding, which
-differs between machines and numbers of threads. The weights are stored in half precision.
+The network learns 48 letters and symbols, drawn in matplotlib's fonts like the printed digits of digits_mini. They
+include no digits, and no letters that look like one. The result depends only on ``SEED``, up to rounding, which differs
+between machines and numbers of threads. The weights are stored in half precision.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EPOCHS, BATCH, LR, WEIGHT_DECAY, SEED = 12, 64, 0.1, 5e-4, 1
 
 
 def pictures() -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) in [-1, 1] and the numbers of their characters (N,)."""
+    """Images (N, 3, 32, 32) in [-1, 1] and their labels (N,)."""
     images, labels = [], []
     for label, character in enumerate(CHARACTERS):
         for number in range(PICTURES_PER_CHARACTER):
@@ -50,7 +50,7 @@ def pictures() -> tuple[Tensor, Tensor]:
 
 
 def pretrain() -> dict[str, Tensor]:
-    """The backbone's weights after training; prints the accuracy on a tenth of the pictures that it has not seen."""
+    """Train the backbone and return its weights. Prints the accuracy on a held-out tenth of the pictures."""
     torch.manual_seed(SEED)
     images, labels = pictures()
     order = torch.randperm(len(images))

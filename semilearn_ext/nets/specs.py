@@ -1,4 +1,4 @@
-"""Networks: ours and USB's own image networks."""
+"""The specs of our networks and of USB's image networks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _USB = {
 }
 
 RESNET_MINI_SHA256 = "669f2cbc69f7d863d7decd7914410f5945878e9553528ef8398d23346af29463"
-"""Of the weights that come with the package."""
+"""SHA-256 of the weights that come with the package."""
 
 SPECS = (
     NetSpec(
         name="cnn",
         title="CNN",
-        about="four 3x3 convolutions in the style of Digits-DG, 256 features at 32x32 pixels",
+        about="four 3x3 convolutions, similar to the network of Digits-DG, 256 features at 32x32 pixels",
         paper="https://arxiv.org/abs/2003.06054",
         implementation="semilearn_ext.nets.cnn:build",
     ),
@@ -38,7 +38,7 @@ SPECS = (
     NetSpec(
         name="resnet_mini",
         title="ResNet-mini",
-        about="308,000 parameters, 128 features; embedded weights, trained on letters, with --pretrained",
+        about="308,000 parameters, 128 features; included weights, trained on letters, with --pretrained",
         paper="https://arxiv.org/abs/1512.03385",
         implementation="semilearn_ext.nets.resnet_mini:build",
         weights=f"embedded {RESNET_MINI_SHA256[:12]}",

@@ -1,7 +1,7 @@
-"""StyleMatch's classifier: class weights are drawn anew in every forward pass during training.
+"""StyleMatch's classifier: during training, new class weights are drawn in every forward pass.
 
 Zhou et al., "Semi-Supervised Domain Generalization with Stochastic StyleMatch" (https://arxiv.org/abs/2106.00592),
-section 3.2; the numbers are those of the released code.
+section 3.2, with the constants of the released code.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class StochasticClassifier(ClassifierHead):
             return (unit @ normalize(weights, dim=2).transpose(1, 2))[passes.index, rows] / TEMPERATURE
 
     def predict(self, features: Tensor) -> Tensor:
-        # Dividing by 0.05 multiplies rounding errors by twenty: never in half precision.
+        # Not in half precision, because dividing by 0.05 multiplies rounding errors by twenty.
         with torch.autocast(features.device.type, enabled=False):
             return linear(normalize(features.to(self.mu.dtype), dim=1), normalize(self.mu, dim=1)) / TEMPERATURE
 
     def draw(self, passes: int) -> Tensor:
-        """(G, C, D) noise."""
+        """Draw noise (G, C, D)."""
         return torch.randn(passes, *self.mu.shape, device=self.mu.device, dtype=self.mu.dtype)

@@ -1,4 +1,4 @@
-"""USB's own image networks, by name."""
+"""Build USB's own image networks by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plug-ins see one step of a base algorithm and add to its loss. Their specs are listed here, without torch."""
+"""Plug-ins, which add losses to a step of a base algorithm. ``SPECS`` lists them and does not import torch."""
 
 from semilearn_ext.plugins.dgwm.spec import DGWM
 from semilearn_ext.plugins.fbcsa.spec import FBCSA

@@ -1,7 +1,8 @@
-"""What a plug-in is, and what it sees of a training step.
+"""The base class of plug-ins, and the output of a training step that plug-ins receive.
 
-A plug-in gets one :class:`StepOutput` per step and returns named losses, which are added to the base's loss before the
-backward pass. It never calls the network: it declares with :class:`Wants` which images and views it needs.
+A plug-in gets one :class:`StepOutput` per step and returns named losses, which are added to the loss of the base
+algorithm before the backward pass. It never calls the network, but declares with :class:`Wants` which images and views
+it needs.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from semilearn_ext.nets.heads import ClassifierHead
 
 
 class ModelSpec(NamedTuple):
-    """The sizes a plug-in is built for."""
+    """The sizes of the model that a plug-in is built for."""
 
     num_features: int
     """D."""
     num_classes: int
     """C."""
     num_domains: int
-    """K source domains; 0 where the data have no domain labels."""
+    """K, the number of source domains; 0 if the data have no domain labels."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One view of N images after the network."""
+    """The output of the network for one view of N images."""
 
     features: Tensor
     """(N, D), with gradient."""
@@ -41,48 +42,48 @@ class View:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a base algorithm computed in one step."""
+    """The output of a base algorithm in one step."""
 
     labelled: View
     """The weak view of the M labelled images."""
     labels: Tensor
     """(M,)."""
     unlabelled: list[View]
-    """The views that the plug-in wants of N unlabelled images, the weak one first."""
+    """The requested views of N unlabelled images, the weak one first."""
     prob: Tensor
-    """(N, C): the base's own confidences for the weak view, without gradient."""
+    """(N, C): the base's confidences for the weak view, without gradient."""
     mask: Tensor
-    """(N,) bool: the images that the base is confident of."""
+    """(N,) bool: whether the base is confident of the image."""
     class_weights: Tensor
     """(C, D): the weights of the base's classifier, with gradient."""
     domain: Tensor | None = None
-    """(N,) number of the source domain; None where there are no domain labels."""
+    """(N,) number of the source domain; None without domain labels."""
     losses: Mapping[str, Tensor] = field(default_factory=dict)
-    """The base's own losses, by name, where it reports them as tensors."""
+    """The losses of the base, by name, if it reports them as tensors."""
 
 
 @dataclass(frozen=True)
 class Wants:
     """Which images and views a plug-in needs.
 
-    In the SSDG benchmark's step the passes are separate, so this decides which of them are computed; in USB's step one
-    pass serves everything, and this only selects.
+    In the SSDG benchmark's step the passes are separate, so this determines which of them are computed. In USB's step
+    there is one pass for everything, and this only selects from its output.
     """
 
     views: str = "all"
-    """``all``, ``weak`` or ``strong`` (every view but the weak one)."""
+    """``all``, ``weak`` or ``strong`` (every view except the weak one)."""
     batch: str = "mixed"
-    """``mixed``: batch norm sees the unlabelled images of all domains together; ``domain``: of one domain at a time."""
+    """Images that batch norm normalises together: those of all domains (``mixed``) or of one domain (``domain``)."""
     labelled: bool = False
-    """The labelled images are part of ``unlabelled``, with their pseudo labels, as in the SSDG benchmark."""
+    """Whether ``unlabelled`` includes the labelled images, with their pseudo labels, as in the SSDG benchmark."""
 
 
 class Plugin(nn.Module):
     """Adds losses to any base algorithm. A subclass implements :meth:`losses`; the rest is optional.
 
-    Parameters and buffers live in the model, so the optimizer (at ``lr_plugin``), averaged weights and checkpoints know
-    them. Other attributes are saved too: tensors, numbers, strings, and lists or dicts of them. Anything else is an
-    error when a checkpoint is written.
+    Parameters and buffers are part of the model, so they are included in the optimizer (with the learning rate
+    ``lr_plugin``), averaged weights and checkpoints. Other attributes are saved in checkpoints too: tensors, numbers,
+    strings, and lists or dicts of them. Any other type is an error when a checkpoint is written.
 
     Attributes:
         options: the plug-in's options, by name.
@@ -91,11 +92,11 @@ class Plugin(nn.Module):
     """
 
     wants: Wants | None = Wants()
-    """None: the plug-in adds no losses."""
+    """The images and views that the plug-in needs; None if it adds no losses."""
     needs_labelled_features: ClassVar[bool] = False
-    """Whether :meth:`before_epoch` is called. The features cost one forward pass over all labelled images."""
+    """Whether to call :meth:`before_epoch`, which costs one forward pass over all labelled images."""
     labelled_features_mode: str = "eval"
-    """Mode of the network for that pass; ``train`` makes one pass per domain with batch statistics."""
+    """Mode of the network for that pass; ``train`` uses the batch statistics of each domain."""
 
     def __init__(self, options: Mapping[str, Any], model: ModelSpec) -> None:
         super().__init__()
@@ -104,18 +105,18 @@ class Plugin(nn.Module):
         self.logs: dict[str, Tensor] = {}
 
     def head(self) -> ClassifierHead | None:
-        """A classifier that replaces the base's. It learns at the classifier's rate and is used at test."""
+        """A replacement for the classifier of the base, with the classifier's learning rate; also used at test time."""
         return None
 
     def before_epoch(self, features: Tensor, labels: Tensor, domain: Tensor | None) -> None:
-        """Called when an epoch begins, with the features (M, D) of all un-augmented labelled images."""
+        """Called at the start of every epoch, with the features (M, D) of all un-augmented labelled images."""
 
     def losses(self, step: StepOutput) -> dict[str, tuple[float, Tensor]]:
-        """Named ``(weight, scalar)`` pairs; the weighted scalars are added to the base's loss."""
+        """Named ``(weight, scalar)`` pairs; the weighted scalars are added to the loss of the base."""
         raise NotImplementedError
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Attributes that are neither parameters, buffers nor modules, for ``state_dict``."""
+        """Attributes other than parameters, buffers and modules, for ``state_dict``."""
         own = {name: value for name, value in vars(self).items() if name not in _NOT_STATE}
         return {name: _saveable(value, f"{type(self).__name__}.{name}") for name, value in own.items()}
 
@@ -126,7 +127,7 @@ class Plugin(nn.Module):
 
 
 def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str, tuple[float, Tensor]]:
-    """What the plug-in ``owner`` returned, or a UserError. A term may not hide another one in the log."""
+    """Check the losses that the plug-in ``owner`` returned. A term must not have the name of another logged one."""
     if not isinstance(losses, dict):
         raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
     for term, pair in losses.items():
@@ -134,9 +135,7 @@ def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str
             given = f"a tensor of shape {tuple(pair[1].shape)}" if _is_weighted_tensor(pair) else shown(pair)
             raise UserError(f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {given}")
         if f"train/{term}" in logged:
-            raise UserError(
-                f"plug-in {owner!r}: loss {term!r} has the name of another logged loss; choose another name"
-            )
+            raise UserError(f"plug-in {owner!r}: another logged loss is already called {term!r}; choose another name")
     return losses
 
 
@@ -148,7 +147,7 @@ _NOT_STATE = {*vars(nn.Module()), "options", "model", "logs", "wants"}
 
 
 def _saveable(value: Any, where: str) -> Any:
-    """A copy of ``value`` in types that a checkpoint can hold."""
+    """A copy of ``value`` in types that can be saved in a checkpoint."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if value is None or isinstance(value, bool | int | float | str):
@@ -158,6 +157,5 @@ def _saveable(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         return {key: _saveable(item, where) for key, item in value.items()}
     raise UserError(
-        f"{where}: {type(value).__name__} is a type that cannot be saved in a checkpoint; use tensors, numbers, lists "
-        f"or dicts"
+        f"{where}: type {type(value).__name__} cannot be saved in a checkpoint; use tensors, numbers, lists or dicts"
     )

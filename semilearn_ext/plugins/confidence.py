@@ -1,8 +1,8 @@
-"""Which images a base algorithm is confident of, by its own rule and without changing its state.
+"""Compute which images a base algorithm is confident of, by its own rule but without changing its state.
 
-Every USB algorithm with a threshold computes its mask in a ``MaskingHook`` that may update itself at the same time
-(FreeMatch's thresholds, FlexMatch's counts). So a copy of the hook is asked, through a view of the algorithm that keeps
-writes to itself.
+Every USB algorithm with a threshold computes its mask in a ``MaskingHook``, which may update itself at the same time
+(FreeMatch's thresholds, FlexMatch's counts). A copy of the hook is therefore called, with a wrapper of the algorithm
+that keeps all writes to itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semilearn_ext.semilearn_api import DashThresholdingHook
 
 
 class ReadOnlyView:
-    """Reads come from ``target`` unless overridden; writes stay here."""
+    """Reads attributes from ``target``, unless they are overridden, and keeps writes to itself."""
 
     def __init__(self, target: Any, **overrides: Any) -> None:
         self.__dict__.update(overrides, _target=target)
@@ -30,11 +30,11 @@ class ReadOnlyView:
 def confidence_mask(
     algorithm: UsbAlgorithm, logits: torch.Tensor, labelled_logits: torch.Tensor
 ) -> torch.Tensor | None:
-    """The weight (N,) the base would give each unlabelled image, 0 or 1 for most; None when it has no mask.
+    """The weight (N,) that the base would give to each unlabelled image; None if it has no mask. Most are 0 or 1.
 
     Args:
         logits: (N, C) of all unlabelled images, in the order of ``idx_ulb``.
-        labelled_logits: (M, C) of labelled images, which AdaMatch's threshold depends on.
+        labelled_logits: (M, C) of labelled images, on which AdaMatch's threshold depends.
     """
     hook = algorithm.hooks_dict.get("MaskingHook")
     if hook is None:
@@ -44,7 +44,7 @@ def confidence_mask(
     if "DistAlignHook" in algorithm.hooks_dict:
         align = copy.deepcopy(algorithm.hooks_dict["DistAlignHook"])
         prob = align.dist_align(view, probs_x_ulb=prob, probs_x_lb=labelled)
-    # Dash measures a loss on logits; all others take probabilities.
+    # Dash computes a loss from logits; all others use probabilities.
     is_dash = isinstance(hook, DashThresholdingHook)
     return copy.deepcopy(hook).masking(
         view,

@@ -1,8 +1,8 @@
-"""Plug-ins on any USB algorithm: the one seam, used in stock USB and in this package's engine alike.
+"""Add plug-ins to any USB algorithm, in stock USB and on this package's engine alike.
 
-``class FixMatchUPCSC(PluginMixin, FixMatch)`` is USB's FixMatch with plug-ins. Their modules live in the model, so
-USB's optimizer, averaged weights and checkpoints know them; their options are arguments of the algorithm; their losses
-are added by a USB hook right before the update. Nothing of USB is changed.
+``class FixMatchUPCSC(PluginMixin, FixMatch)`` is USB's FixMatch with plug-ins. Their modules are part of the model, so
+they are included in USB's optimizer, averaged weights and checkpoints. Their options are arguments of the algorithm,
+and a USB hook adds their losses right before the update. USB itself is not changed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from semilearn_ext.specs import Option, PluginSpec
 GENERAL = {name: Option.of_setting(KEYS[name]) for name in ("plugin_weight", "lr_plugin")}
 """General settings that an algorithm with plug-ins reads from its arguments."""
 DOMAINS = ("d_lb", "d_ulb")
-"""Entries of a batch with the numbers of the source domains of labelled and unlabelled images."""
+"""Batch entries that contain the source domains of labelled and unlabelled images."""
 
 
 class PluginMixin(AlgorithmBase):
-    """Put in front of a USB algorithm class. ``plugin_specs`` says which plug-ins it gets."""
+    """Placed before a USB algorithm class in the bases of a class. ``plugin_specs`` lists the plug-ins."""
 
     plugin_specs: ClassVar[tuple[PluginSpec, ...]] = ()
     model: nn.Module
@@ -46,7 +46,7 @@ class PluginMixin(AlgorithmBase):
         modules = unwrap(self.model).get_submodule("plugins")
         return {spec.name: getattr(modules, spec.name) for spec in self.plugin_specs}
 
-    # --- what USB calls while it builds an algorithm --------------------------------------------------------
+    # --- called by USB while it builds an algorithm ---------------------------------------------------------
 
     def set_model(self) -> nn.Module:
         model: nn.Module = super().set_model()
@@ -54,7 +54,7 @@ class PluginMixin(AlgorithmBase):
             class_weights(find_classifier(model)).shape[1], self.num_classes, getattr(self.args, "num_domains", 0) or 0
         )
         self.num_domains, self.plugin_weight = spec.num_domains, general(self.args, "plugin_weight")
-        # The base draws the same random numbers as without plug-ins.
+        # The base algorithm must draw the same random numbers as without plug-ins.
         with torch.random.fork_rng(devices=[]):
             plugins = {plugin.name: self._build(plugin, spec) for plugin in self.plugin_specs}
             heads = [head for plugin in plugins.values() if (head := plugin.head()) is not None]
@@ -82,7 +82,7 @@ class PluginMixin(AlgorithmBase):
 
     @contextmanager
     def _without_plugins(self) -> Iterator[tuple[nn.ModuleDict, nn.Module | None]]:
-        """The network as the base builds it, for code that builds a second one and compares their names."""
+        """Within this context the network is as the base builds it, for code that builds a second one to compare."""
         plugins, classifier = self.model.get_submodule("plugins"), find_classifier(self.model)
         assert isinstance(plugins, nn.ModuleDict)
         head = classifier if classifier is not self.bare_classifier else None
@@ -95,20 +95,20 @@ class PluginMixin(AlgorithmBase):
 
     def set_optimizer(self) -> tuple[torch.optim.Optimizer, Any]:
         optimizer, scheduler = super().set_optimizer()
-        own = [parameter for plugin in self.plugins.values() for parameter in plugin.parameters()]
-        if own:
-            _move_to_own_group(optimizer, own, general(self.args, "lr_plugin"), self.args.weight_decay)
+        parameters = [parameter for plugin in self.plugins.values() for parameter in plugin.parameters()]
+        if parameters:
+            _move_to_plugin_group(optimizer, parameters, general(self.args, "lr_plugin"), self.args.weight_decay)
             if isinstance(scheduler, LambdaLR):
                 scheduler = LambdaLR(optimizer, [*scheduler.lr_lambdas, scheduler.lr_lambdas[-1]])
         return optimizer, scheduler
 
     def set_hooks(self) -> None:
         self.recorder = StepRecorder(self.model, list(signature(self.train_step).parameters), self.num_domains)
-        # Before super(): hooks of equal priority run in the order of registration, and USB's update is HIGHEST too.
+        # Before super(), because hooks of equal priority run in order of registration, and USB's update is HIGHEST too.
         self.register_hook(PluginHook(), "PluginHook", "HIGHEST")
         super().set_hooks()
 
-    # --- what USB calls while it trains ---------------------------------------------------------------------
+    # --- called by USB while it trains ----------------------------------------------------------------------
 
     def process_batch(self, input_args: Iterable[str] | None = None, **batch: Any) -> dict[str, Any]:
         ready: dict[str, Any] = super().process_batch(input_args, **batch)
@@ -122,8 +122,8 @@ class PluginMixin(AlgorithmBase):
         for spec in self.plugin_specs:
             if spec.needs.domains and not all(name in batch for name in needed):
                 raise UserError(
-                    f"{spec.name}: needs domain labels: batches with the entries {' and '.join(DOMAINS)}, as the "
-                    f"datasets of semilearn_ext.usb.get_datasets have them"
+                    f"{spec.name}: needs domain labels, but the batches do not have the entries "
+                    f"{' and '.join(DOMAINS)}; train on the datasets of semilearn_ext.usb.get_datasets"
                 )
 
     def call_hook(self, fn_name: str, hook_name: str | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ class PluginMixin(AlgorithmBase):
         return result
 
     def step_output(self, wants: Wants) -> StepOutput:
-        """What the base computed in this step, for a plug-in that wants certain images and views."""
+        """The output of the base in this step, with the images and views that a plug-in wants."""
         views = self.out_dict.get("step_views")
         return self.recorder.output(self, wants) if views is None else views.output(wants)
 
@@ -157,7 +157,7 @@ class PluginMixin(AlgorithmBase):
             if "train/total_loss" in self.log_dict:
                 self.log_dict["train/total_loss"] = self.log_dict["train/total_loss"] + weight * loss.detach()
 
-    # --- features of the labelled images, for plug-ins that ask for them once per epoch ---------------------
+    # --- features of the labelled images, for plug-ins that use them once per epoch -------------------------
 
     @torch.no_grad()
     def labelled_features(self, mode: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,7 +166,7 @@ class PluginMixin(AlgorithmBase):
         device = next(model.parameters()).device
         features, labels, domains = [], [], []
         model.train(mode == "train")
-        # The base draws the same random numbers as without plug-ins, in a network with dropout too.
+        # The base algorithm must draw the same random numbers as without plug-ins, even in a network with dropout.
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             for number, (images, numbers) in enumerate(self.labelled_images()):
                 with self.amp_cm():
@@ -177,68 +177,14 @@ class PluginMixin(AlgorithmBase):
         return torch.cat(features), torch.cat(labels), torch.cat(domains)
 
 
-class StockData(AlgorithmBase):
-    """What plug-ins need of stock USB. Put behind a USB algorithm class."""
-
-    base: ClassVar[str]
-    """The base algorithm's name."""
-    model: nn.Module
-
-    def set_dataset(self) -> dict[str, Any] | None:
-        if self.args.imb_algorithm is not None:
-            raise UserError(
-                f"{self.args.algorithm}: plug-ins do not run under USB's algorithms for imbalanced data, which replace "
-                f"the network and the step; leave out imb_algorithm: {self.args.imb_algorithm}"
-            )
-        # USB's datasets choose the views by the name of the algorithm.
-        self.algorithm = self.base
-        datasets: dict[str, Any] | None = super().set_dataset()
-        return datasets
-
-    def process_batch(self, input_args: Iterable[str] | None = None, **batch: Any) -> dict[str, Any]:
-        missing = [name for name in input_args or signature(self.train_step).parameters if name not in batch]
-        if missing:
-            raise UserError(
-                f"{self.args.algorithm}: batches have no {', '.join(missing)}; USB's datasets choose the views by the "
-                f"name of the algorithm, so make them for {self.base!r}"
-            )
-        ready: dict[str, Any] = super().process_batch(input_args, **batch)
-        return ready
-
-    def set_optimizer(self) -> tuple[torch.optim.Optimizer, Any]:
-        """USB's own groups. With ``layer_decay`` they depend on the names of all parameters in the model."""
-        plugins = self.model.get_submodule("plugins")
-        del self.model.plugins
-        try:
-            groups: tuple[torch.optim.Optimizer, Any] = super().set_optimizer()
-        finally:
-            self.model.plugins = plugins
-        return groups
-
-    def epoch_begins(self) -> bool:
-        """Whether training is at the first step of an epoch; a resumed run may not be."""
-        return True
-
-    def labelled_images(self) -> list[tuple[Tensor, Tensor]]:
-        """Un-augmented labelled images (M, 3, H, W) and labels (M,), one pair per source domain."""
-        dataset = self.loader_dict["train_lb"].dataset
-        if not hasattr(dataset, "plain_images"):
-            raise UserError(
-                f"{self.args.algorithm}: needs un-augmented labelled images by domain; train on the datasets of "
-                f"semilearn_ext.usb.get_datasets"
-            )
-        images: list[tuple[Tensor, Tensor]] = dataset.plain_images()
-        return images
-
-
 class PluginHook(Hook):
-    """Adds the plug-ins' losses before the backward pass. Registered ahead of USB's update."""
+    """Adds the plug-ins' losses before the backward pass. Registered before USB's update."""
 
     def before_run(self, algorithm: PluginMixin) -> None:
         if isinstance(algorithm.model, DataParallel) and len(algorithm.model.device_ids) > 1:
             raise UserError(
-                "plug-ins do not run in nn.DataParallel; start one process per GPU (USB: multiprocessing-distributed), "
-                "or set gpu to one of them"
+                "plug-ins do not support nn.DataParallel; start one process per GPU (USB: "
+                "multiprocessing-distributed), or set gpu to a single one"
             )
 
     def before_train_epoch(self, algorithm: PluginMixin) -> None:
@@ -251,12 +197,12 @@ class PluginHook(Hook):
 
 
 def check_needs(spec: PluginSpec, model: ModelSpec) -> None:
-    """Refuse a plug-in that cannot work with so many classes and source domains."""
+    """Raise an error if a plug-in needs more classes or source domains than there are."""
     needs = spec.needs
     if model.num_classes < needs.classes:
         raise UserError(
-            f"{spec.name}: needs at least {needs.classes} classes, but the data have {model.num_classes}; "
-            f"use another plug-in"
+            f"{spec.name}: needs at least {needs.classes} classes, but the data have only "
+            f"{model.num_classes}; use another plug-in"
         )
     if needs.domains and not model.num_domains:
         raise UserError(
@@ -277,7 +223,7 @@ def general(args: Any, name: str) -> float:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The network behind the wrappers that USB's ``send_model_cuda`` adds."""
+    """The network without the wrappers that USB's ``send_model_cuda`` adds."""
     if isinstance(model, DistributedDataParallel | DataParallel):
         module: nn.Module = model.module
         return module
@@ -285,7 +231,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def classifier_inputs(model: nn.Module, images: Tensor) -> Tensor:
-    """(N, D): what the network classifies, which is not what SimMatch and CoMatch return as features."""
+    """The inputs (N, D) of the classifier, which differ from the features that SimMatch and CoMatch return."""
     captured: list[Tensor] = []
     handle = find_classifier(model).register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0]))
     try:
@@ -302,22 +248,22 @@ def _attach(model: nn.Module, plugins: nn.ModuleDict, head: nn.Module | None) ->
         replace_classifier(model, head)
 
 
-def _move_to_own_group(
+def _move_to_plugin_group(
     optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], lr: float, weight_decay: float
 ) -> None:
-    own = set(parameters)
+    moved = set(parameters)
     for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if parameter not in own]
+        group["params"] = [parameter for parameter in group["params"] if parameter not in moved]
     optimizer.add_param_group({"name": "plugin", "params": parameters, "lr": lr, "weight_decay": weight_decay})
-    # USB logs the learning rate of the last group, which stays one of the base's.
+    # USB logs the learning rate of the last group, which must remain a group of the base.
     optimizer.param_groups.insert(-1, optimizer.param_groups.pop())
 
 
 def _use_plugin_parameters(model: nn.Module, _: Any, output: Any) -> Any:
-    """Tie the plug-ins' parameters to the output without changing it.
+    """Make the output depend on the plug-ins' parameters without changing its value.
 
-    DistributedDataParallel expects no gradient for parameters that the forward pass does not use, and plug-ins use
-    theirs after it.
+    DistributedDataParallel does not handle gradients of parameters that the forward pass does not use, and plug-ins use
+    theirs afterwards.
     """
     if not isinstance(output, dict) or not torch.is_grad_enabled():
         return output

@@ -1,9 +1,9 @@
-"""From what a USB training step leaves behind to a :class:`StepOutput`.
+"""Record a USB training step and convert it to a :class:`StepOutput`.
 
-USB's algorithms tell nobody what they compute, but they all do three things: they get their batch from
-``process_batch``, they classify every view with the network's classifier, and they ask their ``MaskingHook`` which
-images to trust. The recorder watches these three. A step that does not do them, or does them in an unknown order, is
-an error, never a guess.
+USB's algorithms do not return what they compute, but they all do three things: they get their batch from
+``process_batch``, they classify every view with the network's classifier, and they call their ``MaskingHook`` to select
+confident images. The recorder observes these three calls. A step that does not make them, or makes them in an unknown
+order, is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StepRecorder:
         self.classifier.register_forward_hook(self._record_call)
 
     def clear(self) -> None:
-        """Let go of the tensors of a step."""
+        """Release the tensors of a step."""
         self.active = False
         self.rows: dict[str, int] = {}
         self.labels: Tensor | None = None
@@ -50,7 +50,7 @@ class StepRecorder:
         self.masking: tuple[Mapping[str, Any], Tensor] | None = None
 
     def start(self, batch: Mapping[str, Any], domains: dict[str, Tensor]) -> None:
-        """A step begins with ``batch``, whose views say how many rows each has."""
+        """Start recording a step with ``batch``, whose views determine the number of rows of each."""
         self.clear()
         self.active = True
         self.rows = {name: _length(batch[name]) for name in self.views if name in batch}
@@ -60,7 +60,7 @@ class StepRecorder:
             self.classifier.passes = self._passes()
 
     def see_masking(self, arguments: Mapping[str, Any], mask: Tensor) -> None:
-        """The first mask of a step is that of the unlabelled images; DeFixMatch makes a second one."""
+        """Record the first mask of a step, which is that of the unlabelled images; DeFixMatch computes a second one."""
         if self.active and self.masking is None:
             self.masking = (arguments, mask)
 
@@ -73,25 +73,25 @@ class StepRecorder:
         views = self._split(algorithm)
         if self.masking is None or self.labels is None:
             raise UserError(
-                f"{algorithm.args.algorithm}: plug-ins need to know which unlabelled images are confident, but this "
+                f"{algorithm.args.algorithm}: plug-ins need the mask of confident unlabelled images, but this "
                 f"algorithm did not call its MaskingHook"
             )
         arguments, mask = self.masking
         prob = arguments["logits_x_ulb"].detach()
         if arguments.get("softmax_x_ulb", True):
             prob = prob.softmax(dim=1)
-        # Where the base has soft weights instead of a mask, an image is confident when its weight is 1.
+        # If the base has soft weights instead of a mask, an image is confident if its weight is 1.
         confident = mask.detach() >= 1
         unlabelled = [view for name, view in views.items() if name.startswith("x_ulb")]
         domain = self.domains.get("d_ulb")
         if wants.labelled:
-            first = views[LABELLED]
-            logits = self._pseudo_logits(first.features.detach(), "d_lb")
-            sure = confidence_mask(algorithm, logits, logits)
-            assert sure is not None
+            labelled = views[LABELLED]
+            logits = self._pseudo_logits(labelled.features.detach(), "d_lb")
+            labelled_mask = confidence_mask(algorithm, logits, logits)
+            assert labelled_mask is not None
             prob = torch.cat([logits.softmax(dim=1).to(prob.dtype), prob])
-            confident = torch.cat([sure >= 1, confident])
-            unlabelled = [_joined(first, view) for view in unlabelled[:1]]
+            confident = torch.cat([labelled_mask >= 1, confident])
+            unlabelled = [_joined(labelled, view) for view in unlabelled[:1]]
             domain = None if domain is None else torch.cat([self.domains["d_lb"], domain])
         return StepOutput(
             labelled=views[LABELLED],
@@ -104,7 +104,7 @@ class StepRecorder:
         )
 
     def _split(self, algorithm: UsbAlgorithm) -> dict[str, View]:
-        """The recorded rows by view. All of USB's steps classify their views in the order of ``train_step``."""
+        """The recorded rows of every view. All of USB's steps classify their views in the order of ``train_step``."""
         expected = sum(self.rows.values())
         recorded = sum(len(logits) for _, logits in self.calls)
         if recorded != expected:
@@ -120,7 +120,7 @@ class StepRecorder:
 
     @torch.no_grad()
     def _pseudo_logits(self, features: Tensor, key: str) -> Tensor:
-        """Logits without noise, outside of mixed precision."""
+        """Logits without noise and without mixed precision."""
         features = features.to(class_weights(self.classifier).dtype)
         if isinstance(self.classifier, ClassifierHead):
             domain = self.domains[key]
@@ -129,7 +129,7 @@ class StepRecorder:
         return logits
 
     def _passes(self) -> Passes:
-        """One pass per view and domain; the weak view, which makes the pseudo labels, gets no noise."""
+        """One pass per view and domain, without noise for the weak view, which provides the pseudo labels."""
         index, sample = [], []
         for number, name in enumerate(self.rows):
             domain = self.domains["d_lb" if name.startswith(LABELLED) else "d_ulb"]
@@ -139,7 +139,7 @@ class StepRecorder:
 
 
 def select_views(views: list[View], wanted: str) -> list[View]:
-    """``weak``, ``strong`` (or the weak one where there is no other) or ``all`` of ``views``, the weak one first."""
+    """Select ``weak``, ``strong`` (the weak view if there is no other) or ``all`` of ``views``, the weak one first."""
     if wanted == "weak":
         return views[:1]
     return views[1:] if wanted == "strong" and len(views) > 1 else views
@@ -150,5 +150,5 @@ def _joined(first: View, second: View) -> View:
 
 
 def _length(images: Any) -> int:
-    """Rows of a batch; text comes as a dict of tensors."""
+    """The number of rows of a batch, which is a dict of tensors for text."""
     return len(next(iter(images.values()))) if isinstance(images, dict) else len(images)

@@ -1,4 +1,4 @@
-"""What the plug-ins use of USB's ``AlgorithmBase``, which has no type hints of its own."""
+"""The parts of USB's ``AlgorithmBase`` that plug-ins use, with type hints, which USB does not have."""
 
 from __future__ import annotations
 

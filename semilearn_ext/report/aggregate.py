@@ -1,8 +1,8 @@
-"""From runs to averages: the mean over the targets of each seed, then mean and standard deviation over seeds.
+"""Average runs: the mean over the targets of each seed, then mean and standard deviation over seeds.
 
-Only complete seeds count, those with a run on every target: a mean over some of the targets would not be comparable.
-All tables, statistics, curves and summaries average with these functions. A frame of runs has the columns ``dataset``,
-``target`` and ``seed``, the columns ``by`` that identify what is averaged, and the values.
+Only complete seeds, which have a run on every target, are used: means over different targets are not comparable. All
+tables, statistics, curves and summaries use these functions. A frame of runs has the columns ``dataset``, ``target``
+and ``seed``, the columns ``by`` that identify a group, and the values.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from semilearn_ext.report.methods import domains_of
 from semilearn_ext.report.run_groups import GROUP
 
 Targets = Mapping[str, Sequence[str]]
-"""The targets that a complete seed has, by dataset."""
+"""The targets of a complete seed, by dataset."""
 
 
 def all_targets(runs: pd.DataFrame, unfinished: pd.DataFrame) -> Targets:
-    """All domains of a dataset; for a user's own data all targets that were run or begun."""
+    """All domains of a dataset; for a user's own data, all targets of finished and unfinished runs."""
     both = pd.concat([runs[["dataset", "target"]], unfinished[["dataset", "target"]]])
     return {
         dataset: domains_of(dataset) or tuple(sorted(set(targets)))
@@ -29,7 +29,7 @@ def all_targets(runs: pd.DataFrame, unfinished: pd.DataFrame) -> Targets:
 
 
 def is_complete(runs: pd.DataFrame, targets: Targets, by: Sequence[str] = GROUP) -> pd.Series:
-    """For every row, whether its seed has a run on every target."""
+    """Whether the seed of a row has a run on every target, for every row."""
     count = runs.groupby([*by, "seed"], sort=False)["target"].transform("nunique")
     return count == runs["dataset"].map({dataset: len(names) for dataset, names in targets.items()})
 
@@ -48,7 +48,7 @@ def over_seeds(means: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "val
 
 
 def over_targets_and_seeds(runs: pd.DataFrame, targets: Targets, by: Sequence[str] = GROUP) -> pd.DataFrame:
-    """One row per group: ``mean``, ``std`` and ``n`` over its complete seeds, with ``n`` 0 where there is none."""
+    """One row per group: ``mean``, ``std`` and ``n`` over its complete seeds; ``n`` is 0 if there are none."""
     averages = over_seeds(seed_means(runs, targets, by), by)
     cells = runs[list(by)].drop_duplicates().merge(averages, on=list(by), how="left")
     return cells.assign(n=cells["n"].fillna(0).astype(int))
@@ -60,7 +60,7 @@ def by_target(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def incomplete_seeds(runs: pd.DataFrame, targets: Targets, by: Sequence[str] = GROUP) -> pd.DataFrame:
-    """One row per group and seed that is not complete: ``missing``, the targets it has no run on."""
+    """One row per group and incomplete seed, with its ``missing`` targets."""
     rows = []
     for key, same in runs[~is_complete(runs, targets, by)].groupby([*by, "seed"], sort=False):
         present = set(same["target"])
@@ -72,7 +72,8 @@ def incomplete_seeds(runs: pd.DataFrame, targets: Targets, by: Sequence[str] = G
 def on_common_epochs(evaluations: pd.DataFrame, by: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
     """``evaluations`` (one row per run and ``epoch``) with the same epochs for all runs of a group.
 
-    Runs that were evaluated at other epochs are interpolated linearly, within the span that all runs of the group have.
+    Runs that were evaluated at other epochs are interpolated linearly, within the range that all runs of the group
+    share.
     """
     parts = []
     for _, group in evaluations.groupby(list(by), sort=False):

@@ -1,4 +1,4 @@
-"""A method against its baseline: which runs it is compared with, the change, and what a reader has to know about it."""
+"""Compare a method with its baseline: find the runs of the baseline, compute the change, and add notes about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_THE_METHOD = {"algorithm", "lr_plugin", "plugin_weight"}
 
 
 class Note(NamedTuple):
-    """A note below a table. Notes that differ in the setting only are printed as one."""
+    """A note below a table. Notes that differ only in the setting are printed as one."""
 
     subject: str
     setting: str
@@ -33,7 +33,7 @@ def note_lines(notes: Iterable[Note]) -> list[str]:
 def with_change(
     cells: pd.DataFrame, runs: pd.DataFrame, targets: Targets, configs: Mapping[str, Config]
 ) -> pd.DataFrame:
-    """``cells`` with ``change``, the mean difference from the baseline over the seeds that both have, and ``notes``."""
+    """Add ``change``, the mean difference from the baseline over common seeds, and ``notes`` to ``cells``."""
     means = {Group(*key): seeds.set_index("seed")["value"] for key, seeds in seed_means(runs, targets).groupby(GROUP)}
     incomplete = incomplete_seeds(runs, targets)
     changes, notes = [], []
@@ -75,10 +75,10 @@ def _incomplete_notes(group: Group, incomplete: pd.DataFrame) -> list[Note]:
 
 
 def find_baseline(row: Any, cells: pd.DataFrame, configs: Mapping[str, Config]) -> tuple[Group | None, list[Note]]:
-    """The group that ``row`` of ``cells`` is compared with, and notes about it.
+    """The baseline of ``row`` of ``cells``, and notes about it.
 
-    Where there are several experiments with the baseline, the one with the same version, scale and shared settings is
-    taken, if there is exactly one.
+    If there are several experiments with the baseline, the one with the same version, scale and shared settings is
+    used, provided that there is exactly one.
     """
     group, baseline = Group.of(row), row.method.baseline
     if baseline is None:

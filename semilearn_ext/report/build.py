@@ -1,4 +1,4 @@
-"""From runs on disk to a report: every requested table, and remarks on what is missing."""
+"""Build a report from runs on disk: every requested table, and remarks on what is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Report(NamedTuple):
     warnings: list[str]
 
     def remarks(self) -> list[str]:
-        """Everything a reader has to know besides the tables, one line each; warnings last."""
+        """Everything that a reader should know in addition to the tables, one line each, with warnings last."""
         count = len(self.unfinished)
         runs = "1 run is" if count == 1 else f"{count} runs are"
         unfinished = [f"{runs} unfinished and not in any table"] if count else []
@@ -44,10 +44,10 @@ class Report(NamedTuple):
 def build(
     roots: Sequence[Path], names: Sequence[str], compared: Sequence[str], protocol: str, metric: Metric | None = None
 ) -> Report:
-    """Read the runs below ``roots`` and make the tables ``names``, and one that compares the methods ``compared``."""
+    """Read the runs below ``roots`` and build the tables ``names``, and one that compares the methods ``compared``."""
     metric = metric or Metric()
     if protocol != "last" and not metric.is_target_accuracy:
-        raise UserError(f"--protocol: {metric.name} is recorded at the last evaluation only; leave --protocol out")
+        raise UserError(f"--protocol: {metric.name} is recorded only at the last evaluation; remove --protocol")
     records = read_records(roots)
     if records.runs.empty:
         where = ", ".join(map(str, roots))
@@ -65,7 +65,7 @@ def build(
 
 
 def with_values(runs: pd.DataFrame, metric: Metric, protocol: str) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that recorded ``metric``, with their ``value`` of it, and a warning about the others."""
+    """The runs that recorded ``metric``, with its value as the column ``value``, and a warning about the others."""
     if metric.is_target_accuracy:
         return _with_protocol(runs.assign(value=metric.factor * runs[protocol]), protocol)
     values = pd.Series([metrics.get(metric.name) for metrics in runs["metrics"]], index=runs.index, dtype=float)
@@ -79,7 +79,7 @@ def with_values(runs: pd.DataFrame, metric: Metric, protocol: str) -> tuple[pd.D
 
 
 def _with_protocol(runs: pd.DataFrame, protocol: str) -> tuple[pd.DataFrame, list[str]]:
-    """The runs that have a ``value``: averaged weights may be turned off."""
+    """The runs that have a ``value``; runs without averaged weights may not."""
     missing = runs["value"].isna()
     if missing.all():
         raise UserError(f"--protocol: no run has averaged weights of kind {protocol}; train with --average {protocol}")
@@ -88,7 +88,7 @@ def _with_protocol(runs: pd.DataFrame, protocol: str) -> tuple[pd.DataFrame, lis
 
 
 def make_tables(results: Results, names: Sequence[str], compared: Sequence[str]) -> tuple[list[Table], list[str]]:
-    """The tables that have runs, those of ``compared`` first, and one line for each that has none."""
+    """The tables that have runs, starting with those of ``compared``, and one line for each table without runs."""
     makers: Mapping[str, Callable[[Results], Table | None]] = {
         "gains": gains_table,
         "summary": tables.summary,
@@ -110,10 +110,10 @@ def make_tables(results: Results, names: Sequence[str], compared: Sequence[str])
 
 
 def find_methods(names: Sequence[str], results: Results) -> list[MethodId]:
-    """The methods with these names, each once; a method without runs is refused."""
+    """The methods with these names, without duplicates. A method without runs is an error."""
     known = {method.name: method for method in results.cells["method"]}
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known) or f" (there are runs of: {', '.join(known)})"
+            hint = did_you_mean(name, known) or f" (methods with runs: {', '.join(known)})"
             raise UserError(f"--compare: no finished runs of {name!r}{hint}")
     return list(dict.fromkeys(known[name] for name in names))

@@ -1,4 +1,4 @@
-"""Whether files on disk are what a report would write. Numbers may differ by rounding, as between two processors."""
+"""Check that files on disk match a report. Numbers may differ by rounding errors, which depend on the processor."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from semilearn_ext.errors import UserError
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 TOLERANCE = 1e-9
-"""The largest relative difference of two numbers that count as the same."""
+"""The largest relative difference of two numbers that are considered equal."""
 
 
 def check_files(texts: Mapping[Path, str]) -> None:
-    """Refuse the first file that is missing or differs from its text, by line."""
+    """Raise an error for the first file that is missing or differs from its text, with the line."""
     for path, text in texts.items():
         try:
             written = path.read_text(encoding="utf-8")
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror}; make it with the same command without --check") from None
+            raise UserError(f"{path}: {error.strerror}; write it with the same command without --check") from None
         for number, (ours, theirs) in enumerate(zip_longest(text.split("\n"), written.split("\n")), start=1):
             if not _is_same(ours, theirs):
                 raise UserError(
-                    f"{path}:{number}: not what the runs give; make it again with the same command without --check "
+                    f"{path}:{number}: does not match the runs; write it again with the same command without --check "
                     f"(in the file: {_short(theirs)}; from the runs: {_short(ours)})"
                 )
 

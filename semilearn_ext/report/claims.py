@@ -1,4 +1,4 @@
-"""The paper's claims one by one: its numbers, what was run here, how far from its scale, what remains to be run."""
+"""A report on every claim of the paper: its numbers, what was run here and at which scale, and what remains to run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from semilearn_ext.report.statistics import paired_gain
 
 Pair = tuple[MethodId, MethodId]
 PAPER_SETTINGS = {"net": "resnet18", "img_size": 224, "epoch": 20}
-"""What decides whether a run is at the paper's scale, besides the benchmark and the labels."""
+"""The settings that determine whether a run is at the paper's scale, besides the benchmark and the labels."""
 _NAMES = {"net": "network", "img_size": "pixels", "epoch": "epochs"}
 
 
 class Claim(NamedTuple):
-    """``pairs``: the first method is claimed to be better than the second."""
+    """A claim that the first method of every pair in ``pairs`` is better than the second."""
 
     title: str
     where: str
@@ -86,7 +86,7 @@ CLAIMS = (
 
 
 class Evidence(NamedTuple):
-    """One pair of methods in one experiment."""
+    """The result of one pair of methods in one experiment."""
 
     setting: str
     pair: str
@@ -98,12 +98,12 @@ class Evidence(NamedTuple):
 
 
 def evidence(claim: Claim, results: Results) -> list[Evidence]:
-    """Every experiment that bears on ``claim``. Benchmarks and label counts that the paper does not have count too."""
+    """Every experiment that is relevant to ``claim``, including benchmarks and label counts that the paper lacks."""
     runs = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
-    found = []
+    rows = []
     for ours, theirs in claim.pairs:
         for cell in results.cells[results.cells["method"] == ours].itertuples():
-            if not _bears_on(cell, claim):
+            if not _is_relevant(cell, claim):
                 continue
             same = results.cells[
                 (results.cells["method"] == theirs)
@@ -117,7 +117,7 @@ def evidence(claim: Claim, results: Results) -> list[Evidence]:
             values = [_values(runs[key], claim.metric) for key in (group, other)]
             gain = paired_gain(*values)
             if gain.pairs:
-                found.append(
+                rows.append(
                     Evidence(
                         setting_title(group.dataset, group.labels),
                         f"{group.title} against {other.title}",
@@ -128,17 +128,17 @@ def evidence(claim: Claim, results: Results) -> list[Evidence]:
                         gain.seeds,
                     )
                 )
-    return found
+    return rows
 
 
-def _bears_on(cell: Any, claim: Claim) -> bool:
+def _is_relevant(cell: Any, claim: Claim) -> bool:
     if cell.dataset in paper_numbers.dataset_order():
         return cell.dataset in claim.datasets and cell.labels in claim.labels
     return 10 in claim.labels or cell.labels == 5
 
 
 def _values(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """``runs`` with their ``value`` of ``metric`` in percent; those that did not record it are left out."""
+    """``runs`` with ``metric`` in percent as the column ``value``, without runs that did not record it."""
     if metric == "target/top1":
         return runs
     values = runs["metrics"].map(lambda metrics: metrics.get(metric, float("nan")))
@@ -146,7 +146,7 @@ def _values(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def scale_of(config: Mapping[str, Any], dataset: str, labels: int) -> str:
-    """``paper``, or in what the runs differ from the paper's: ``reduced: 96 pixels, not 224; 3 epochs, not 20``."""
+    """``paper``, or how the runs differ from those of the paper: ``reduced: 96 pixels, not 224; 3 epochs, not 20``."""
     differ = [
         f"{config[name]} {_NAMES[name]}, not {value}"
         if name != "net"
@@ -166,7 +166,7 @@ def scale_of(config: Mapping[str, Any], dataset: str, labels: int) -> str:
 
 
 def paper_gains(claim: Claim) -> list[str]:
-    """``FixMatch + UPCSC against FixMatch: PACS +2.8, …`` for every pair that the paper prints."""
+    """``FixMatch + UPCSC against FixMatch: PACS +2.8, …`` for every pair with results in the paper."""
     lines = []
     for ours, theirs in claim.pairs if claim.metric == "target/top1" else ():
         parts = []
@@ -186,22 +186,22 @@ def _methods_of(claim: Claim) -> set[MethodId]:
 
 
 def render(results: Results | None, hours: Mapping[tuple[str, int, MethodId], float], command: str) -> str:
-    """The whole page. ``hours``: estimated GPU hours of the paper's rows, by benchmark, label count and method."""
+    """The complete page. ``hours``: estimated GPU hours of the paper's rows, by benchmark, label count and method."""
     parts = [HEAD.format(command=command)]
     for claim in CLAIMS:
         parts += [f"## {claim.title}", f"In the paper: {claim.where}."]
         if printed := paper_gains(claim):
             parts.append("\n".join(f"- {line}" for line in printed))
-        found = evidence(claim, results) if results is not None else []
-        parts.append(_grid(found) if found else "Nothing was run here yet.")
+        rows = evidence(claim, results) if results is not None else []
+        parts.append(_grid(rows) if rows else "Nothing was run here yet.")
         parts.append(_remaining(claim, hours))
     return "\n\n".join([*parts, TAIL]) + "\n"
 
 
-def _grid(found: Sequence[Evidence]) -> str:
+def _grid(rows: Sequence[Evidence]) -> str:
     head = "| Benchmark | Comparison | Scale | Gain | 95 % interval | Wins | Seeds |"
-    rows = [f"| {' | '.join(map(str, row))} |" for row in found]
-    return "\n".join([head, f"|{' --- |' * 7}", *rows])
+    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([head, f"|{' --- |' * 7}", *lines])
 
 
 def _remaining(claim: Claim, hours: Mapping[tuple[str, int, MethodId], float]) -> str:

@@ -1,4 +1,4 @@
-"""Add finished runs to a record, without losing or changing what it has."""
+"""Add finished runs to existing records, without losing or changing any."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from semilearn_ext.report.records import IDENTITY, read_all
 from semilearn_ext.runs.folder import RunFolder
 
 _Key = tuple[Path, str, int]
-"""The folder of the experiment in the record, target and seed."""
+"""The folder of the experiment in the records, target and seed."""
 
 
 class Collected(NamedTuple):
     added: int
     known: int
-    """Runs that the record had already, or that were given twice."""
+    """Number of runs that were already recorded, or that were given twice."""
     unfinished: int
     warnings: list[str]
 
 
 def collect(roots: Sequence[Path], out: Path) -> Collected:
-    """Add every finished run below ``roots``, run folders or records, to the record in ``out``.
+    """Add every finished run below ``roots``, from run folders or records, to the records in ``out``.
 
-    Two results of one run must have the same numbers; otherwise nothing is written.
+    If two results of the same run differ, nothing is written.
     """
     runs: dict[_Key, RecordedRun] = {}
     if out.is_dir():
@@ -49,7 +49,7 @@ def collect(roots: Sequence[Path], out: Path) -> Collected:
         if key in runs:
             _check_same(runs[key], run)
             known += 1
-        # A write that was interrupted may have left a run without its evaluations.
+        # An interrupted write may have left a run without its evaluations.
         if key not in runs or not runs[key].metrics:
             runs[key] = run
             changed.add(key[0])
@@ -64,20 +64,20 @@ def _key(row: Any) -> _Key:
 
 
 def _recorded(source: RunFolder | RecordedRun, dataset: str) -> RecordedRun:
-    """``dataset`` tells a user's own data apart."""
+    """The run as recorded; ``dataset`` distinguishes a user's own datasets."""
     run = record_of(source) if isinstance(source, RunFolder) else source
     return replace(run, result={**run.result, "dataset": dataset})
 
 
 def _check_same(first: RecordedRun, second: RecordedRun) -> None:
-    """Refuse two results of one run whose numbers differ. The time they took may differ."""
+    """Raise an error if two results of the same run differ in anything but the time."""
     differ = [name for name, value in _numbers(first).items() if _numbers(second).get(name) != value]
     if differ or _numbers(first).keys() != _numbers(second).keys():
         name = differ[0] if differ else "recorded metrics"
         values = [_numbers(run).get(name) for run in (first, second)]
         raise UserError(
-            f"{first.path} and {second.path}: two results of one run that differ ({name}: {values[0]} and "
-            f"{values[1]}); nothing was added; leave one of them out"
+            f"{first.path} and {second.path}: different results of the same run ({name}: {values[0]} and "
+            f"{values[1]}); nothing was added; remove one of them"
         )
 
 

@@ -1,4 +1,4 @@
-"""All evaluations of the runs (``metrics.jsonl``): curves over epochs, and the rates of the paper's observation."""
+"""All evaluations of the runs (``metrics.jsonl``), for curves over epochs and the rates of the paper's observation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.runs.result import SOURCE_VAL, TARGET
 
 ALWAYS = ["epoch", TARGET, SOURCE_VAL]
-"""What every evaluation measures; an algorithm may have no unlabelled images, for example."""
+"""Numbers that every evaluation records; others are optional, such as those on unlabelled images."""
 RATES = {"unlabeled/uus_rate": "UUS rate", "unlabeled/inclusion_rate": "Inclusion rate"}
 OBSERVED_EPOCH = 3.0
-"""When the paper measured the rates. An evaluation more than half an epoch away does not count."""
+"""The epoch at which the paper measured the rates. Evaluations more than half an epoch away are not used."""
 _ABOUT = ["group", *GROUP, "target", "seed"]
 
 
 class Curve(NamedTuple):
-    """One group over epochs: mean and standard deviation (ddof 1) over seeds of every metric that all its runs have."""
+    """Mean and standard deviation (ddof 1) over seeds, per epoch, of every metric that all runs of a group have."""
 
     group: Group
     seeds: int
@@ -36,7 +36,7 @@ class Curve(NamedTuple):
 def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """One row per evaluation: the group, target and seed of its run, ``epoch``, and a column per recorded number.
 
-    ``group`` numbers the groups. What an evaluation did not measure is NaN.
+    ``group`` is the number of the group. Missing numbers are NaN.
     """
     lines = [_read(source) for source in runs["source"]]
     run = np.repeat(np.arange(len(runs)), [len(records) for records in lines])
@@ -50,7 +50,7 @@ def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per record, with four significant digits as in a record of runs; what is not a finite number is NaN."""
+    """One row per record, with four significant digits as in records of runs; NaN instead of non-finite numbers."""
     values = pd.DataFrame(records).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
     names = [name for name in values.columns if name not in NOT_METRICS]
     return values.reindex(columns=list(dict.fromkeys([*ALWAYS, *RATES, *names]))).astype(float).map(significant)
@@ -65,7 +65,7 @@ def _read(source: Source) -> list[dict[str, Any]]:
 
 
 def _is_sound(record: Any) -> bool:
-    """An evaluation as a run writes it: accuracies are shares."""
+    """Whether all accuracies of an evaluation are between 0 and 1."""
     return isinstance(record, dict) and all(
         not isinstance(value, int | float) or (not value < 0 and not value > 1)
         for name, value in record.items()
@@ -86,7 +86,7 @@ def _warnings(bad: list[Any]) -> list[str]:
 
 
 def metric_names(evaluations: pd.DataFrame) -> list[str]:
-    """The metrics that were recorded: the accuracies first, then by name."""
+    """The recorded metrics, accuracies first, then sorted by name."""
     names = [name for name in evaluations.columns if name not in (*_ABOUT, "epoch") and evaluations[name].notna().any()]
     return sorted(names, key=lambda name: (name != TARGET, not name.endswith("/top1"), name))
 
@@ -119,9 +119,9 @@ def _scaled(table: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
 
 def observed(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """The evaluation of each run that is nearest to epoch 3: its group, target, seed, ``epoch`` and rates.
+    """The evaluation of each run that is closest to epoch 3, with its group, target, seed, ``epoch`` and rates.
 
-    Runs without an evaluation within half an epoch, or without unconfident images then, are left out.
+    Runs without an evaluation within half an epoch, or without unconfident images, are left out.
     """
     distance = (evaluations["epoch"] - OBSERVED_EPOCH).abs()
     near = evaluations.assign(distance=distance)[distance <= 0.5].sort_values("distance", kind="stable")

@@ -1,4 +1,4 @@
-"""What a plug-in adds to each base algorithm, paired by target and seed."""
+"""The gain of a plug-in over each base algorithm, paired by target and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = [
     "seeds",
 ]
 PLUGIN = "upcsc"
-"""The plug-in that the paper is about."""
+"""The plug-in that the paper proposes."""
 EXPLANATION = (
     "Gain: the mean over targets of the difference from the base, paired by target and seed. Interval: 95 % percentile "
     "bootstrap over seeds, stratified by target, which is too narrow with few seeds."
@@ -50,7 +50,7 @@ def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _mean_where(runs: pd.DataFrame, other: pd.DataFrame) -> float:
-    """The mean over targets of the runs that ``other`` has a counterpart of."""
+    """The mean over targets of the runs that have a counterpart in ``other``."""
     pairs = runs.merge(other[["target", "seed"]], on=["target", "seed"])
     return float(pairs.groupby("target")["value"].mean().mean())
 
@@ -63,7 +63,7 @@ def check_not_empty(table: pd.DataFrame, results: Results, plugin: str) -> None:
 
 
 def gains_table(results: Results) -> Table | None:
-    """Every base against itself with UPCSC, which the paper is about; None without such a pair."""
+    """The gain of UPCSC over every base; None if there are no runs with and without it."""
     frame, notes = gains(results, PLUGIN)
     if frame.empty:
         return None

@@ -1,4 +1,4 @@
-"""A table before it is Markdown, LaTeX or HTML: panels of cells, and the numbers behind them for CSV."""
+"""The layout of a table, independent of Markdown, LaTeX and HTML: panels of cells, and the numbers for CSV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cell:
 
     value: str
     sort: float | str | None = None
-    """The value that a reader sorts by; None is always last."""
+    """The value to sort by; None is always last."""
     change: str = ""
     seeds: int | None = None
     bold: bool = False
@@ -42,7 +42,7 @@ class Column:
     block: str = ""
     """A heading above neighbouring columns."""
     dataset: str = ""
-    """The benchmark of the column, where a panel shows several."""
+    """The benchmark of the column, if a panel shows several."""
 
 
 class Block(NamedTuple):
@@ -85,7 +85,7 @@ class Table:
     caption: str
     panels: Sequence[Panel]
     data: pd.DataFrame
-    """The CSV."""
+    """The content of the CSV file."""
     notes: Sequence[str] = ()
 
 
@@ -100,7 +100,7 @@ def number(value: float, decimals: int = 1) -> Cell:
 
 
 def spread(mean: float, std: float, n: int | None = None, change: float = math.nan, decimals: int = 1) -> Cell:
-    """Mean, standard deviation, change and, unless it is the usual one, the number of seeds (None: not known)."""
+    """Mean, standard deviation, change and, unless it is the usual number, the number of seeds (None if unknown)."""
     if not math.isfinite(mean):
         return Cell(DASH, seeds=0) if n == 0 else EMPTY
     return Cell(
@@ -112,7 +112,7 @@ def spread(mean: float, std: float, n: int | None = None, change: float = math.n
 
 
 def with_best(panel: Panel, columns: Iterable[int], decimals: int = 1) -> Panel:
-    """``panel`` with the largest of several values of a column in bold, and with it all that are equal as printed."""
+    """``panel`` with the largest value of each column in bold, and all values that are equal to it as printed."""
     rows = [list(row) for row in panel.rows]
     for column in columns:
         values = [row[column].sort for row in rows]

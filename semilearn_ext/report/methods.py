@@ -1,4 +1,4 @@
-"""What a report calls methods, benchmarks and label counts."""
+"""Names and titles of methods, benchmarks and label counts in reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MethodId:
 
     @property
     def baseline(self) -> MethodId | None:
-        """The plain base algorithm, which the method is compared with; None for the base itself."""
+        """The base algorithm without plug-ins, with which the method is compared; None for the base itself."""
         return MethodId(self.base) if self.plugins or self.variant else None
 
 

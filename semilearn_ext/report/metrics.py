@@ -1,4 +1,4 @@
-"""Any number that an evaluation records: what to call it and how to print it, derived from its name."""
+"""The title and the format of a metric, derived from its recorded name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ IMAGES = {
     "train": "training batches",
 }
 AVERAGED = {".ema": " of the EMA weights", ".swa": " of the SWA weights"}
-"""Endings of metrics that were measured with averaged weights."""
+"""Suffixes of metrics that were measured with averaged weights."""
 NOT_METRICS = ("iteration", "epoch", "seconds")
-"""Numbers in an evaluation record that tell when it was written."""
+"""Numbers in an evaluation record that give its time and are not metrics."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Metric:
 
     @property
     def is_target_accuracy(self) -> bool:
-        """The default, which follows the protocol and which the paper reports."""
+        """Whether this is the default metric, which depends on the protocol and is reported in the paper."""
         return self.name == TARGET
 
     @property
@@ -39,7 +39,7 @@ class Metric:
 
     @property
     def is_share(self) -> bool:
-        """A number between 0 and 1, printed in percent."""
+        """Whether this is a number between 0 and 1, which is printed in percent."""
         endings = ("_rate", "_ratio", "/ece", "/pseudo_precision", "/pseudo_recall")
         return self.is_accuracy or self.name.endswith(endings)
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network and no other file. The template is ``page_files/page.html``."""
+"""The report as a single self-contained HTML file. The template is ``page_files/page.html``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILES = Path(__file__).parent / "page_files"
 
 
 def page(report: Report, command: str) -> str:
-    """The whole file."""
+    """The content of the file."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -126,7 +126,7 @@ def _provenance(report: Report, command: str) -> list[tuple[str, str]]:
 
 
 def _chart_data(results: Results) -> dict[str, Any]:
-    """What the script draws. A method has the same colour everywhere, by its place in ``names``."""
+    """The data that the script draws. The colour of a method is determined by its position in ``names``."""
     ordered = results.cells[GROUP].sort_values(["method", "setup"], key=sort_key, kind="stable")
     names = list(dict.fromkeys(Group.of(row).title for row in ordered.itertuples()))
     lines = sorted(curves(results.evaluations, results.targets), key=lambda curve: names.index(curve.group.title))
@@ -142,7 +142,7 @@ def _chart_data(results: Results) -> dict[str, Any]:
         }
         for curve in lines
     ]
-    # Averaged weights, for example, may have been measured at the last evaluation only.
+    # Averaged weights, for example, may have been measured only at the last evaluation.
     drawable = {name for curve in lines for name in curve.mean}
     return {
         "names": names,
@@ -155,14 +155,14 @@ def _chart_data(results: Results) -> dict[str, Any]:
 
 
 def _first_lines(results: Results) -> list[str]:
-    """The methods in the order in which charts show them at first: each base next to itself with UPCSC."""
+    """The methods in the initial order of the charts: each base next to the base with UPCSC."""
     ordered = results.cells.sort_values("method", key=sort_key, kind="stable")
     groups = [Group.of(row) for row in ordered.itertuples()]
     first = [
         group
-        for one in groups
-        if one.method.plugins == (PLUGIN,) and not one.method.variant
-        for group in (*(base for base in groups if base.method == one.method.baseline), one)
+        for method in groups
+        if method.method.plugins == (PLUGIN,) and not method.method.variant
+        for group in (*(base for base in groups if base.method == method.method.baseline), method)
     ]
     return list(dict.fromkeys(group.title for group in (*first, *groups)))
 

@@ -24,7 +24,7 @@ def _as_printed() -> pd.DataFrame:
 def accuracy() -> pd.DataFrame:
     """One row per benchmark, label count and method: ``paper_mean`` and, where printed, ``paper_std`` in percent.
 
-    The paper prints some results in several tables; the first one counts, which has a standard deviation.
+    The paper prints some results in several tables. The first one, which has a standard deviation, is used.
     """
     frame = _as_printed().drop_duplicates(KEY).rename(columns={"mean": "paper_mean", "std": "paper_std"})
     return frame[[*KEY, "paper_mean", "paper_std"]]
@@ -47,7 +47,7 @@ def methods_of(table: str) -> list[MethodId]:
 
 
 def rows(dataset: str) -> list[tuple[int, MethodId]]:
-    """Label count and method of everything that the paper prints for ``dataset``, each once, most labels first."""
+    """Label count and method of every result for ``dataset`` in the paper, each once, with most labels first."""
     frame = _as_printed()
     printed = frame[frame["dataset"] == dataset]
     return sorted(dict.fromkeys(zip(printed["labels"], printed["method"], strict=True)), key=lambda row: -row[0])

@@ -1,4 +1,4 @@
-"""The runs behind the paper's tables for one benchmark: which they are, and how long they take."""
+"""The runs of the paper's tables for one benchmark, and estimates of how long they take."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from semilearn_ext.settings.domains import sources
 from semilearn_ext.settings.load import read_yaml, resolve
 
 ASSUMED_RATE, ASSUMED_SIZE, MOST = 2800.0, 224, 2
-"""Training images (labelled and unlabelled) per second at 224 pixels on one GPU: assumed, not measured. A current GPU
-is expected to take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are faster
-in proportion to their pixels, up to twice: small steps are bound by the launching of kernels."""
+"""Training images (labelled and unlabelled) per second at 224 pixels on one GPU. This is assumed and not measured: a
+current GPU should take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are
+assumed to be faster in proportion to their pixels, but at most twice as fast, because kernel launches limit small
+steps."""
 HELD_OUT = 0.1
-"""The share of validation images that is subtracted from the published number of images."""
+"""The share of validation images, which is subtracted from the published number of images."""
 
 
 def rows_of(dataset: str) -> list[tuple[int, MethodId]]:
-    """Label count and method of every row of the paper; for another benchmark PACS's rows with its own label count."""
+    """Label count and method of every row of the paper; for other benchmarks, those of PACS with their label count."""
     if dataset in paper_numbers.dataset_order():
         return paper_numbers.rows(dataset)
     file = config_dir() / f"{dataset}.yaml"
     if not file.is_file():
-        raise UserError(f"reproduce: there is no config for {dataset!r}; ssdg list datasets lists the benchmarks")
+        raise UserError(f"reproduce: no config for {dataset!r}; list the benchmarks with: ssdg list")
     labels = resolve(read_yaml(file)).labels_per_class
     return [(labels, method) for count, method in paper_numbers.rows("pacs") if count == 10]
 
 
 def config_of(method: MethodId, dataset: str) -> Path:
-    """The packaged config of a row: its own, or the benchmark's in the step that the paper's row uses."""
+    """The packaged config of a row: that of the method, or that of the benchmark with the step of the paper."""
     algorithm = "_".join((method.base, *method.plugins))
     own = [f"ablation/{algorithm}_{method.variant}_{dataset}.yaml"] if method.variant else []
     reference = [f"{dataset}_reference.yaml"] if "reference" in registry.steps_of(method.base) else []
     shared = [] if method.variant else [f"{algorithm}_{dataset}.yaml", f"{method.base}_{dataset}.yaml", *reference]
     names = [*own, *shared, *([] if method.variant else [f"{dataset}.yaml"])]
-    found = next((config_dir() / name for name in names if (config_dir() / name).is_file()), None)
-    if found is None:
-        raise UserError(f"reproduce: there is no config for {method.name} on {dataset}")
-    return found
+    config = next((config_dir() / name for name in names if (config_dir() / name).is_file()), None)
+    if config is None:
+        raise UserError(f"reproduce: no config for {method.name} on {dataset}")
+    return config
 
 
 def paper_experiments(
@@ -56,11 +57,13 @@ def paper_experiments(
     overrides: Mapping[str, Any],
     methods: Sequence[str] = (),
 ) -> dict[Path, Settings]:
-    """All runs of the paper's rows by folder: more labels first, the first seed of all methods before the second."""
+    """All runs of the paper's rows, by folder: more labels first, the first seed of all methods before the second."""
     rows = [(count, method) for count, method in rows_of(dataset) if not labels or count in labels]
     if not rows:
         counts = ", ".join(map(str, dict.fromkeys(count for count, _ in rows_of(dataset))))
-        raise UserError(f"--labels: no row of the paper for {dataset} has so many labels per class (known: {counts})")
+        raise UserError(
+            f"--labels: the paper has no row for {dataset} with this number of labels per class (known: {counts})"
+        )
     known = {method.name for _, method in rows}
     for name in methods:
         if name not in known:
@@ -82,13 +85,13 @@ class Work(NamedTuple):
     runs: int
     done: int
     images: int
-    """Training images of all its runs, labelled and unlabelled, counted once per step."""
+    """Labelled and unlabelled training images of all its runs, counted once per step."""
     seconds: float
-    """Of the runs that are not done."""
+    """Estimated time of the unfinished runs."""
 
 
 def images_of(settings: Settings, counts: Mapping[str, int]) -> int:
-    """Training images of a run, from the published number of images per domain."""
+    """Number of training images of a run, computed from the published number of images per domain."""
     per_step = settings.batch_size * (1 + settings.uratio)
     domains = sources(settings, settings.target_domain)
     smallest = min((1 - HELD_OUT) * counts[domain] for domain in domains)
@@ -119,7 +122,7 @@ def work_of(runs: Mapping[Path, Settings], done: Iterable[Path], counts: Mapping
 
 
 def published_counts(dataset: str) -> dict[str, int]:
-    """Images per domain; empty for data that are not published as files."""
+    """Published number of images per domain; empty for data that are not published as files."""
     return dict(getattr(registry.DATASETS.get(dataset, "benchmark"), "counts", {}))
 
 
@@ -135,7 +138,7 @@ def paper_hours(dataset: str, seeds: int = 5) -> dict[tuple[str, int, MethodId],
 
 
 def measured_rate(runs: Mapping[Path, Settings], done: Iterable[Path]) -> tuple[float, str] | None:
-    """Images per second of the finished runs on a GPU, and on how many of which; None without any."""
+    """Images per second of the finished runs on a GPU, and a description of these; None if there are none."""
     images, seconds, devices = 0, 0.0, []
     for path in done:
         folder = RunFolder(path)

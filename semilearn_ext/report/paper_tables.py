@@ -1,4 +1,4 @@
-"""Which rows, benchmarks and label counts the paper's tables have."""
+"""The rows, benchmarks and label counts of the paper's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semilearn_ext.report.methods import MethodId
 
 
 class PaperTable(NamedTuple):
-    """A table of the paper: its rows in parts, and the benchmarks and label counts it covers."""
+    """A table of the paper: its rows in parts, and its benchmarks and label counts."""
 
     title: str
     parts: Sequence[Sequence[MethodId]]
@@ -23,7 +23,7 @@ class PaperTable(NamedTuple):
 
 
 def _with_plugins(base: str, *plugins: str) -> list[MethodId]:
-    """The base alone, and with each of ``plugins``."""
+    """The base without plug-ins, and with each of ``plugins``."""
     return [MethodId(base), *(MethodId(base, (plugin,)) for plugin in plugins)]
 
 

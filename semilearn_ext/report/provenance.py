@@ -12,7 +12,7 @@ from semilearn_ext.errors import UserError
 
 
 def environments(runs: pd.DataFrame) -> dict[str, Counter[str]]:
-    """For every property (git revision, device, versions) its values, each with the number of runs."""
+    """The values of every property (git revision, device, versions), each with its number of runs."""
     counts: dict[str, Counter[str]] = {}
     for source in runs["source"]:
         try:

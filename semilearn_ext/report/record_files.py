@@ -1,6 +1,8 @@
-"""Runs as small files that tables are rebuilt from: ``<dataset>/<labels>lpc/<method>/<hash>-<version>-<scale>/``.
+"""Records of runs: small files from which tables are rebuilt.
 
-experiment.yaml   what its runs have in common: method, benchmark, version, scientific settings
+They are in ``<dataset>/<labels>lpc/<method>/<hash>-<version>-<scale>/``:
+
+experiment.yaml   what all runs have in common: method, benchmark, version, scientific settings
 runs.csv          one line per run: target, seed, every protocol and metric, checksums, environment
 curves.csv        one line per evaluation: every metric with four significant digits
 SHA256SUMS        checksums of the three, see record_sums.py
@@ -40,11 +42,11 @@ _OF_RUN = (*_RUN, "iterations", "seconds")
 _CHECKSUMS = ("images_sha256", "labelled_sha256", "details_sha256")
 _TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
 _NOT_RECORDED = {"platform"}
-"""What a run knows of its machine that does not matter for a result."""
+"""Properties of the machine that do not matter for a result."""
 
 
 class Source(Protocol):
-    """What the parts of a run are read from: its folder, or its line in a record."""
+    """The source of a run's data: its folder, or its line in a record."""
 
     @property
     def path(self) -> Path: ...
@@ -61,7 +63,7 @@ class RecordedRun:
     path: Path
     """``<folder>/runs.csv:<line>``, for messages."""
     result: dict[str, Any]
-    """The fields of ``result.json``, without options: the config has them."""
+    """The fields of ``result.json`` without options, which are part of the config."""
     config: Config
     """The scientific settings and the options."""
     environment: dict[str, Any]
@@ -81,7 +83,7 @@ class RecordedRun:
 
 
 def record_of(folder: RunFolder) -> RecordedRun:
-    """A finished run as a record keeps it."""
+    """A finished run in the form of a record."""
     split = folder.read_split()
     if "train_x" not in split:
         raise UserError(f"{folder.split_file}: damaged: no train_x")
@@ -98,26 +100,26 @@ def record_of(folder: RunFolder) -> RecordedRun:
 
 
 def scientific(flat: Config) -> Config:
-    """The settings that the config hash covers. Files are shown by name."""
+    """The settings that are part of the config hash. Files are represented by their names."""
     kept = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
     files = {name: Path(str(flat[name])).name for name in _NAMED_FILES if flat.get(name)}
     return {**kept, **files}
 
 
 def significant(value: float) -> float:
-    """``value`` with four significant digits, which is what curves are drawn from."""
+    """``value`` with four significant digits, as used for curves."""
     return float(f"{value:.4g}")
 
 
 def experiment_folder(dataset: str, labels: int, method: str, config_hash: str, version: str, scale: str) -> Path:
-    """Where a record has the runs of an experiment."""
+    """The folder of an experiment in the records."""
     names = (dataset, f"{labels}lpc", method, f"{config_hash}-{version}-{scale}")
     return Path(*(check_folder_name(name.replace(" ", "_"), "record") for name in names))
 
 
 def render(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """The files of an experiment, by name, in the order in which they are written: the one that makes a folder a record
-    comes last, and evaluations after their runs. The same runs in any order give the same bytes."""
+    comes last, and evaluations after their runs. The result does not depend on the order of the runs."""
     runs = sorted(runs, key=_key)
     first = runs[0]
     shared = {name: first.result.get(name) for name in (*_SHARED, *_IDENTITY)}
@@ -160,7 +162,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> str:
-    """The columns ``first``, followed by all others by name; what a row does not have is empty."""
+    """A CSV with the columns ``first``, followed by all others sorted by name. Missing values are empty."""
     names = {name for row in rows for name in row} | {*_RUN}
     columns = [*(name for name in first if name in names), *sorted(names - {*first})]
     text = io.StringIO()
@@ -177,7 +179,7 @@ def _cell(value: Any) -> str:
 
 
 def read_experiment(folder: Path) -> list[RecordedRun]:
-    """The runs in the files that :func:`render` made; a UserError that names the file and line where they are not."""
+    """Read the runs from the files that :func:`render` returns. Errors name the file and line."""
     limits = {EXPERIMENT_FILE: documents.YAML_BYTES, RUNS_FILE: LARGEST_RECORD, CURVES_FILE: LARGEST_RECORD}
     contents = {name: documents.read_bytes(folder / name, limit, follow=False) for name, limit in limits.items()}
     about = documents.parse_yaml(_text(contents, folder / EXPERIMENT_FILE), str(folder / EXPERIMENT_FILE))
@@ -229,7 +231,7 @@ def _text(contents: Mapping[str, bytes], file: Path) -> str:
 
 
 def _rows(contents: Mapping[str, bytes], file: Path) -> Iterable[tuple[str, dict[str, str]]]:
-    """Every line with where it is."""
+    """Yield the location and the values of every line."""
     reader = csv.reader(io.StringIO(_text(contents, file)))
     columns = next(reader, [])
     if not {*_RUN} <= set(columns):

@@ -1,4 +1,4 @@
-"""Run folders and records of runs to one frame. What cannot be trusted is named in a warning and left out."""
+"""Read run folders and records of runs into one frame. Damaged or inconsistent results are left out with a warning."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 from semilearn_ext.settings.content import FOLDER
 
 RUN = ["dataset", "labels", "method", "target", "seed"]
-"""What identifies a run within one experiment."""
+"""The columns that identify a run within one experiment."""
 IDENTITY = ["config_hash", "version", "scale"]
-"""What runs must have in common to be averaged."""
+"""The columns that must be equal for runs to be averaged."""
 COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "images", "path", "source"]
 
 
@@ -30,24 +30,24 @@ class Records(NamedTuple):
     """The runs below some folders."""
 
     runs: pd.DataFrame
-    """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`, accuracies are shares (those
-    of averaged weights NaN where a run has none), and ``metrics`` is the mapping of everything that the last evaluation
-    measured; ``images`` is the SHA-256 of the dataset's images, or None. The rest of a run is read from its ``source``;
-    ``path`` names it in messages."""
+    """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`; accuracies are between 0 and 1
+    (NaN for averaged weights that a run does not have); ``metrics`` contains everything that the last evaluation
+    recorded; ``images`` is the SHA-256 of the dataset's images, or None. Everything else is read from ``source``;
+    ``path`` identifies the run in messages."""
     unfinished: pd.DataFrame
     """One row per run without a result: ``dataset``, ``target`` and ``path``."""
     warnings: list[str]
 
 
 def read_records(roots: Sequence[Path]) -> Records:
-    """Every run at or below ``roots`` once; none of several results of a run that differ."""
+    """Every run at or below ``roots`` once. Results of the same run that differ are all left out."""
     runs, unfinished, warnings = read_all(roots)
     runs, duplicates = _without_duplicates(runs)
     return Records(runs, unfinished, [*warnings, *duplicates, *_different_images(runs)])
 
 
 def read_all(roots: Sequence[Path]) -> Records:
-    """All results at or below ``roots``, in run folders and in records, those of one run more than once included."""
+    """All results at or below ``roots``, in run folders and in records, including duplicates."""
     warnings: list[str] = []
     rows: list[dict[str, Any]] = []
     unfinished: list[dict[str, Any]] = []
@@ -66,19 +66,18 @@ def read_all(roots: Sequence[Path]) -> Records:
                 unfinished.append({"dataset": dataset, "target": name.target, "path": path})
         except UserError as error:
             warnings.append(f"{error}; left out")
-    begun = pd.DataFrame(unfinished, columns=["dataset", "target", "path"])
     runs = pd.DataFrame(rows, columns=COLUMNS).sort_values([*RUN, *IDENTITY], kind="stable", ignore_index=True)
-    return Records(runs, begun, warnings)
+    return Records(runs, pd.DataFrame(unfinished, columns=["dataset", "target", "path"]), warnings)
 
 
 def read_run(folder: RunFolder) -> dict[str, Any]:
-    """One finished run as a row, or a UserError that says why its result cannot be trusted."""
+    """One finished run as a row. Raises a UserError if its result is damaged or inconsistent."""
     result, where = folder.read_checked_result(), str(folder.result_file)
     row = _row(folder, result, where)
     written = RunName(row["dataset"], row["labels"], row["method"].name, row["target"], row["seed"])
     named = RunName.from_path(folder.path)
     if named is not None and named != written:
-        raise UserError(f"{where}: is the result of another run, {written.path}")
+        raise UserError(f"{where}: is the result of a different run, {written.path}")
     return row
 
 
@@ -104,7 +103,7 @@ def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any
 
 
 def check_fields(result: Mapping[str, Any], where: str) -> None:
-    """Refuse a result in which a field is missing or has a value that no run writes."""
+    """Raise an error if a field of a result is missing or has an invalid value."""
     missing = [name for name in _FIELDS if name not in result]
     if missing:
         raise UserError(f"{where}: not the result of a run: no {', '.join(missing)}")
@@ -118,7 +117,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _is_folder(value: Any) -> bool:
-    """A name that becomes a folder, in runs and in records."""
+    """Whether ``value`` is a valid folder name, for runs and records."""
     try:
         return isinstance(value, str) and value.isprintable() and bool(check_folder_name(value, ""))
     except UserError:
@@ -165,7 +164,7 @@ _OPTIONAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> str:
-    """``name``; a user's own data are told apart by their own name. ``known`` holds those names by ``key``."""
+    """``name`` or, for a user's own data, their own name. ``known`` caches these names by ``key``."""
     if name != FOLDER:
         return name
     if key not in known:
@@ -176,7 +175,7 @@ def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> s
 
 
 def _different_images(runs: pd.DataFrame) -> list[str]:
-    """One line per dataset whose runs were trained on images of different content."""
+    """One line per dataset whose runs were trained on different images."""
     warnings = []
     for dataset, same in runs.groupby("dataset", sort=False):
         counts = same["images"].value_counts()
@@ -187,7 +186,7 @@ def _different_images(runs: pd.DataFrame) -> list[str]:
 
 
 def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Keep one of several equal results of a run, and none of several that differ."""
+    """Keep one of several equal results of a run, but none if they differ."""
     warnings, dropped = [], []
     duplicated = runs[runs.duplicated([*RUN, *IDENTITY], keep=False)]
     for _, same in duplicated.groupby([*RUN, *IDENTITY], sort=False):
@@ -197,6 +196,6 @@ def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             dropped += list(same.index[1:])
         else:
             values = ", ".join(f"{value:.4f}" for value in same["last"])
-            warnings.append(f"{', '.join(paths)}: results of one run that differ ({values}); all left out")
+            warnings.append(f"{', '.join(paths)}: different results of the same run ({values}); all left out")
             dropped += list(same.index)
     return runs.drop(index=dropped).reset_index(drop=True), warnings

@@ -1,4 +1,4 @@
-"""Runs beside numbers of the same runs that another implementation gave, such as the authors' released code."""
+"""Compare runs with those of another implementation, such as the authors' released code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 
 def read_numbers(file: Path) -> tuple[pd.DataFrame, str]:
-    """The CSV of the other numbers, ``KEY`` and ``accuracy`` in percent, and its comments, which say what they are."""
+    """Read the CSV file with the columns ``KEY`` and ``accuracy`` in percent, and its comments, which describe it."""
     text = documents.read_text(file)
     comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     try:
@@ -43,7 +43,7 @@ def read_numbers(file: Path) -> tuple[pd.DataFrame, str]:
 
 
 def released_table(results: Results, file: Path) -> Table:
-    """One row per target and method of ``file`` for each experiment with runs of it, ours as mean and range."""
+    """One row per target and method of ``file``, for each of our experiments with it, with our mean and range."""
     numbers, comment = read_numbers(file)
     panels, data, absent = [], [], []
     for (dataset, labels), same in numbers.groupby(["dataset", "labels_per_class"], sort=False):

@@ -1,4 +1,4 @@
-"""What all tables are made from: the runs, and one row per group of runs that are averaged."""
+"""The input of all tables: the runs, and one row per group of runs that are averaged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Results:
     protocol: str
     metric: Metric
     with_paper: bool
-    """The paper's numbers can be compared with these."""
+    """Whether these numbers can be compared with those of the paper."""
 
     @property
     def quantity(self) -> str:
@@ -48,7 +48,7 @@ class Results:
         return _HEADINGS.get(self.protocol, self.metric.quantity)
 
     def what(self) -> str:
-        """What is measured, when, and in which unit; the beginning of a caption."""
+        """The metric, the evaluation and the unit, for the start of a caption."""
         title = f"{self.metric.title[0].upper()}{self.metric.title[1:]}"
         unit = " in percent" if self.metric.is_share else ""
         if self.metric.is_target_accuracy:
@@ -75,7 +75,7 @@ def make_results(
 
 
 def make_cells(runs: pd.DataFrame, targets: Targets, configs: Mapping[str, Config], with_paper: bool) -> pd.DataFrame:
-    """One row per group with everything that tables show of it.
+    """One row per group with everything that tables show.
 
     ``mean``, ``std``, ``n``; ``change`` from the baseline; ``paper_mean``, ``paper_std`` and ``difference`` (ours minus
     the paper's); the number of ``runs`` and ``seconds`` per run; ``scale``, ``version``, ``config_hash``; ``notes``.
@@ -96,7 +96,7 @@ def make_cells(runs: pd.DataFrame, targets: Targets, configs: Mapping[str, Confi
 
 
 def sort_key(column: pd.Series) -> pd.Series:
-    """Datasets, methods and label counts (the largest first) in the order of the paper, followed by others by name."""
+    """Sort datasets and methods in the order of the paper, followed by others by name, and label counts descending."""
     if column.name == "labels":
         return -column
     if column.name == "setup":

@@ -1,5 +1,5 @@
-"""Which runs are averaged. Runs of one method that are not the same experiment are shown separately, each with the
-settings that distinguish it."""
+"""Group the runs that are averaged. Different experiments with the same method are shown separately, each with the
+settings in which it differs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP = [*METHOD, "setup"]
 _SHOWN = 3
 
 DATA_SETTINGS = {"test_view": "test view", "splits": "label splits"}
-"""Settings of the data that a reader of a result has to know, with their names in print."""
+"""Data settings that are shown with the results, with their printed names."""
 
 
 class Group(NamedTuple):
@@ -30,7 +30,7 @@ class Group(NamedTuple):
     labels: int
     method: MethodId
     setup: str
-    """What distinguishes these runs from others of the method (``lr 0.03``); empty when there are no others."""
+    """How these runs differ from others of the method (``lr 0.03``); empty if there are no others."""
 
     @classmethod
     def of(cls, row: Any) -> Group:
@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
 
 def read_configs(runs: pd.DataFrame) -> tuple[dict[str, Config], list[str]]:
-    """The scientific settings by config hash, from the first run that has it; empty where they cannot be read."""
+    """The scientific settings by config hash, from the first run with that hash; empty if they cannot be read."""
     configs: dict[str, Config] = {}
     warnings = []
     for run in runs.drop_duplicates("config_hash").itertuples():
@@ -107,7 +107,7 @@ def _describe(identities: list[tuple[str, ...]], configs: Mapping[str, Config]) 
 
 
 def data_settings(runs: pd.DataFrame, configs: Mapping[str, Config]) -> pd.DataFrame:
-    """One row per run: its test view and label splits; a split file counts by its name."""
+    """One row per run: its test view and label splits. A split file is represented by its name."""
 
     def of(config: Config) -> list[str]:
         chosen = {**config, "splits": config.get("split_file") or config.get("splits")}

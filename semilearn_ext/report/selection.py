@@ -1,4 +1,4 @@
-"""The ranking of trials by accuracy on held-out source images. Nothing about the target domain is in it."""
+"""Rank trials by the accuracy on held-out source images. The target domain is not used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCORE = "source_val/top1"
 
 
 def read_trials(settings: Mapping[Path, Settings], names: Sequence[str]) -> pd.DataFrame:
-    """One row per run: the grid's settings, target, seed, and what was measured on held-out source images."""
+    """One row per run: the settings of the grid, target, seed, and the metrics on held-out source images."""
     rows: list[dict[str, Any]] = []
     for path, run_settings in settings.items():
         result, flat = RunFolder(path).read_checked_result(), run_settings.flat()
@@ -29,11 +29,11 @@ def read_trials(settings: Mapping[Path, Settings], names: Sequence[str]) -> pd.D
 
 
 def rank(trials: pd.DataFrame, targets: Sequence[str]) -> pd.DataFrame:
-    """One row per point of the grid, the best first; of equal ones, the first in the grid.
+    """One row per point of the grid, the best first. Ties are broken by the order of the grid.
 
     Args:
         trials: one row per run: ``point``, ``target``, ``seed`` and ``source_val/top1``.
-        targets: all target domains. Seeds that lack one of them are left out.
+        targets: all target domains. Seeds without runs on all of them are left out.
 
     Returns:
         ``point``; ``seeds``; ``mean``, over targets and then seeds, with its 95 % bootstrap interval over seeds,

@@ -1,4 +1,4 @@
-"""Two methods on the same targets and seeds: differences, a confidence interval and tests, with scipy."""
+"""Compare two methods on the same targets and seeds: differences, confidence intervals and tests, with scipy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NAN = float("nan")
 
 
 class Comparison(NamedTuple):
-    """``ours`` minus ``theirs``. NaN where there are too few seeds."""
+    """``ours`` minus ``theirs``. NaN if there are too few seeds."""
 
     seeds: tuple[int, ...]
-    """Seeds that both have for every target. Everything but the wins is over these."""
+    """Seeds for which both have runs on every target. Everything except the wins is computed over these."""
     pairs: int
-    """Combinations of target and seed that both have."""
+    """Number of combinations of target and seed that both have."""
     wins: int
     ties: int
     left_out: int
-    """Runs of one method without a counterpart of the other."""
+    """Number of runs of one method without a counterpart of the other."""
     difference: float
     low: float
     high: float
@@ -68,8 +68,8 @@ class Gain(NamedTuple):
 def paired_gain(ours: pd.DataFrame, theirs: pd.DataFrame) -> Gain:
     """Pair two frames of runs (``target``, ``seed``, ``value``) by target and seed.
 
-    The interval is a 95 % percentile bootstrap, stratified by target: the seeds of every target are drawn anew (9,999
-    times, with a fixed random state), and the mean is over targets. NaN where a target has fewer than two seeds.
+    The interval is a 95 % percentile bootstrap, stratified by target: the seeds of every target are resampled (9,999
+    times, with a fixed random state) and averaged over targets. NaN if a target has fewer than two seeds.
     """
     pairs = ours.merge(theirs, on=["target", "seed"], suffixes=("_ours", "_theirs"))
     gains = pairs.assign(gain=pairs["value_ours"] - pairs["value_theirs"]).sort_values(["target", "seed"])
@@ -87,7 +87,7 @@ def paired_gain(ours: pd.DataFrame, theirs: pd.DataFrame) -> Gain:
 
 
 def stratified_interval(strata: Sequence[np.ndarray[Any, Any]]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean of the means of ``strata``, each of which is drawn by itself."""
+    """95 % percentile bootstrap interval of the mean of the means of ``strata``, which are resampled separately."""
     if not strata or min(map(len, strata)) < 2:
         return NAN, NAN
     generator = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def interval(difference: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 
 def t_test(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
-    """Two-sided p value of the paired t test over seeds; NaN when the differences do not vary, where t is undefined."""
+    """Two-sided p value of the paired t test over seeds; NaN if the differences do not vary (t is undefined)."""
     from scipy import stats
 
     if len(ours) < 2 or np.allclose(np.ptp(ours - theirs), 0):
@@ -116,7 +116,7 @@ def t_test(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
 
 
 def sign_flip(difference: np.ndarray[Any, Any]) -> float:
-    """Two-sided p value of the sign-flip test over seeds: exact for up to 13 seeds, with 9,999 random flips above."""
+    """Two-sided p value of the sign-flip test over seeds: exact for up to 13 seeds, else with 9,999 random flips."""
     from scipy import stats
 
     if len(difference) < 2:
@@ -126,5 +126,5 @@ def sign_flip(difference: np.ndarray[Any, Any]) -> float:
 
 
 def smallest_exact_p(seeds: int) -> float:
-    """The smallest p value of an exact two-sided test over paired seeds: all signs equal, in 2 of 2^n ways."""
+    """The smallest p value of an exact two-sided test over n paired seeds: 2 of the 2^n sign patterns are all equal."""
     return 2 / 2**seeds

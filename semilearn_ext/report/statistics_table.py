@@ -1,4 +1,4 @@
-"""Methods against their baselines, or against each other: the tables of :mod:`semilearn_ext.report.statistics`."""
+"""Tables that compare methods with their baselines or with each other (:mod:`semilearn_ext.report.statistics`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pair = tuple[Group, Group]
 
 
 def against_baselines(results: Results) -> Table | None:
-    """Every method with a baseline against it; None when there is no such pair."""
+    """Compare every method with its baseline; None if there is no such pair."""
     pairs: list[Pair] = []
     notes: list[Note] = []
     for row in results.cells.itertuples():
@@ -33,7 +33,7 @@ def against_baselines(results: Results) -> Table | None:
 
 
 def side_by_side(results: Results, methods: Sequence[MethodId]) -> Table | None:
-    """Every two of ``methods``, the later minus the earlier one; None when no benchmark has two of them."""
+    """Compare all pairs of ``methods``, the later minus the earlier one; None if no benchmark has two of them."""
     chosen = results.cells[results.cells["method"].isin(methods)]
     pairs: list[Pair] = []
     notes: list[Note] = []
@@ -112,7 +112,7 @@ def _caption(results: Results, compared: Sequence[tuple[Pair, Comparison]]) -> s
 
 
 def _counterpart_notes(compared: Sequence[tuple[Pair, Comparison]]) -> list[Note]:
-    """Where only some of the runs have a counterpart."""
+    """Notes on pairs in which only some of the runs have a counterpart."""
     notes = []
     for pair, comparison in compared:
         if comparison.left_out:

@@ -1,4 +1,4 @@
-"""The small table that a training command prints at the end: one row per target domain."""
+"""The table that a training command prints at the end, with one row per target domain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 
 
 def by_target(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Accuracy in percent, a row per target and for their mean, one column per protocol that all have, seconds."""
+    """Accuracy in percent and seconds: one row per target and one for their mean, one column per protocol."""
     columns = [*PROTOCOLS, *(name for name in AVERAGES if all(name in result["top1"] for result in results))]
     rows = [
         {
@@ -34,14 +34,14 @@ def by_target(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def render_comparison(results: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> str:
-    """A method beside its base as text: accuracy after the last iteration, and the difference."""
+    """A comparison of a method with its base as text: accuracy after the last iteration, and the difference."""
     frame = pd.DataFrame({part[0]["title"]: by_target(part)["last"] for part in (base, results)})
     frame["difference"] = frame.iloc[:, 1] - frame.iloc[:, 0]
     body = frame.to_string(float_format=lambda value: f"{value:.1f}")
     return (
         f"{_title(results)}\n{body}\n"
         "Accuracy on the target domain after the last iteration, in percent. With one seed, a difference of a few "
-        "points says little."
+        "points is not conclusive."
     )
 
 
@@ -59,7 +59,7 @@ def render(results: Sequence[dict[str, Any]]) -> str:
     frame = by_target(results).rename(columns={"oracle": "oracle*"})
     body = frame.to_string(float_format=lambda value: f"{value:.1f}")
     averages = (
-        "ema, swa: averages of the weights, exponential over training and uniform over its end.\n"
+        "ema, swa: averaged weights, exponentially over training and uniformly over its end.\n"
         if set(AVERAGES) & set(frame.columns)
         else ""
     )
@@ -67,6 +67,6 @@ def render(results: Sequence[dict[str, Any]]) -> str:
         f"{_title(results)}\n{body}\n"
         "last: after the last iteration, as in the paper. source_val: selected on held-out source images.\n"
         f"{averages}"
-        "*oracle: selected on the target domain itself, an upper bound and not a result. seconds: the last row is the "
-        "total."
+        "*oracle: selected on the target domain itself, which is an upper bound and not a result. The last row of "
+        "seconds is the total."
     )

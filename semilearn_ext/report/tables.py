@@ -1,4 +1,4 @@
-"""The paper's tables, and tables of all runs. Each is a function of the results; none reads a file."""
+"""The paper's tables, and tables of all runs, as pure functions of the results."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def caption(results: Results) -> str:
 
 
 def paper_table(name: str, results: Results) -> Table | None:
-    """A table of the paper, with our numbers next to the paper's; None when there are no runs for it.
+    """A table of the paper, with our numbers next to the paper's; None if there are no runs for it.
 
-    Runs for it are those of methods that the paper prints there for the first time. Benchmarks that the paper does not
-    use follow its own, without its columns; benchmarks and label counts without runs are left out.
+    It needs runs of a method that the paper prints there for the first time. Benchmarks that are not in the paper come
+    after those that are, without the paper's columns; benchmarks and label counts without runs are left out.
     """
     layout, cells = PAPER_TABLES[name], results.cells
     main = [] if name.startswith("label") else paper_numbers.methods_of("label_10")
@@ -58,7 +58,7 @@ def paper_table(name: str, results: Results) -> Table | None:
 
 
 def _panel_of_datasets(labels: int, cells: pd.DataFrame, layout: PaperTable, results: Results) -> Panel:
-    """One row per method, one column per benchmark; for the paper's benchmarks also the paper's and the difference."""
+    """One row per method, one column per benchmark and, for those of the paper, its number and the difference."""
     datasets = list(dict.fromkeys(cells["dataset"]))
     with_paper = set(paper_numbers.dataset_order()) if results.with_paper else set()
     columns, values = [Column("Method")], []
@@ -98,7 +98,7 @@ def _value(row: Any, results: Results) -> Cell:
 
 
 def _paper(row: Any, group: Group) -> list[Cell]:
-    """The paper's number, which is shown with or without runs, and the difference from it."""
+    """The paper's number, which is shown even without runs, and the difference from it."""
     printed = paper_numbers.printed(group.dataset, group.labels, group.method)
     if printed is None:
         return [EMPTY, EMPTY]
@@ -110,7 +110,7 @@ def _difference(row: Any) -> Cell:
 
 
 def _absent(used: pd.DataFrame, layout: PaperTable) -> list[str]:
-    """Which of the paper's benchmarks and label counts have no runs."""
+    """A note on the paper's benchmarks and label counts that have no runs."""
     settings = set(used[["dataset", "labels"]].itertuples(index=False, name=None))
     absent = [
         setting_title(dataset, labels)
@@ -135,7 +135,7 @@ def _notes(used: pd.DataFrame) -> list[str]:
 
 
 def flat(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """``frame`` for CSV: the method as its name and as ``base``, ``plugins`` and ``variant``; metric and protocol."""
+    """``frame`` for CSV, with columns for the name, ``base``, ``plugins`` and ``variant`` of the method, and the metric."""
     methods = list(frame["method"])
     frame = frame.assign(method=[method.name for method in methods], metric=results.metric.name)
     at = frame.columns.get_loc("method") + 1
@@ -155,7 +155,7 @@ def _data(used: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 
 def each_run(results: Results) -> pd.DataFrame:
-    """One row per run with everything that its last evaluation recorded, as shares: the source of all tables."""
+    """One row per run with everything that its last evaluation recorded (accuracies between 0 and 1)."""
     averages = [name for name in AVERAGES if results.runs[name].notna().any()]
     columns = [*GROUP, "target", "seed", *PROTOCOLS, *averages, "seconds", "scale", "version", "config_hash"]
     metrics = pd.DataFrame(list(results.runs["metrics"]), index=results.runs.index)
@@ -165,7 +165,7 @@ def each_run(results: Results) -> pd.DataFrame:
 
 
 def summary(results: Results) -> Table:
-    """All methods, by benchmark and label count."""
+    """All methods, grouped by benchmark and label count."""
     panels = []
     for (dataset, labels), cells in results.cells.groupby(["dataset", "labels"], sort=False):
         with_paper = cells["paper_mean"].notna().any()
@@ -186,7 +186,7 @@ def _panel(dataset: str, labels: int, titles: Sequence[str], rows: Sequence[Sequ
 
 
 def by_target(results: Results) -> Table:
-    """All methods by target domain, and the mean over targets."""
+    """All methods with one column per target domain, and the mean over targets."""
     return _by_target("by_target", "By target domain", results, results.cells)
 
 

@@ -1,4 +1,4 @@
-"""Config files and command lines to one typed object. Light: no torch, no USB."""
+"""Turn config files and command lines into one typed object. Imports neither torch nor USB."""
 
 from semilearn_ext.settings.fingerprint import config_hash
 from semilearn_ext.settings.load import dump, load_settings, read_resolved, settings_from, with_values

@@ -1,4 +1,4 @@
-"""Command lines: every setting is a flag, and a mistake is one line with the nearest known name."""
+"""Command lines: every setting is a flag, and the error for an unknown one suggests the nearest known name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with mistakes as UserErrors and no abbreviations. Its sub-parsers are of the same kind.
+    """An argparse parser that raises UserErrors and does not accept abbreviations. Its sub-parsers do the same.
 
-    When ``--extend`` names files, unknown flags may be options that these files declare: they are kept as they are and
-    checked once the files have been loaded.
+    With ``--extend``, unknown flags may be options that the extensions declare. They are kept as strings and checked
+    once the files have been loaded.
     """
 
     def __init__(self, **about: Any) -> None:
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, []
 
     def _part(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The words of known flags (and of no flag), and the words of unknown flags."""
+        """Separate known flags and positional arguments from unknown flags, each with their values."""
         parted: tuple[list[str], list[str]] = ([], [])
         unknown = False
         for word in words:
@@ -51,14 +51,14 @@ class Parser(argparse.ArgumentParser):
             return f"{COMMAND_LINE}: unexpected argument {word!r}; options are written as --key value"
         known = [flag.lstrip("-") for flag in self._option_string_actions]
         hint = did_you_mean(word.lstrip("-").split("=")[0], known)
-        return f"{COMMAND_LINE}: {word}: no such setting{hint} (all of them: {self.prog} --help)"
+        return f"{COMMAND_LINE}: {word}: no such setting{hint} (list all: {self.prog} --help)"
 
     def error(self, message: str) -> Any:
         raise UserError(f"{COMMAND_LINE}: {message}")
 
 
 def _as_given(words: Sequence[str]) -> dict[str, str]:
-    """``--key value`` and ``--key=value`` as a mapping of strings."""
+    """Parse ``--key value`` and ``--key=value`` into a mapping of strings."""
     given: dict[str, str] = {}
     rest = list(words)
     while rest:
@@ -70,7 +70,7 @@ def _as_given(words: Sequence[str]) -> dict[str, str]:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Every setting and option as a flag, in groups. Values stay strings; flags that are not given are left out."""
+    """Add every setting and option as a flag, in groups. Values remain strings; missing flags are omitted."""
     groups = {name: parser.add_argument_group(f"{name}: {title}") for name, title in GROUPS.items()}
     for name, entry in KEYS.items():
         about = entry.metadata

@@ -1,6 +1,6 @@
 """The config files that come with the package, found by name from any folder.
 
-They live in ``config/ssdg`` of the repository; an installed package carries them as ``semilearn_ext/config/ssdg``.
+They are in ``config/ssdg`` of the repository; an installed package contains them as ``semilearn_ext/config/ssdg``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def config_dir() -> Path:
 
 
 def config_names() -> list[str]:
-    """Names of all packaged configs, as :func:`find_config` takes them: ``pacs.yaml``, ``ablation/…``."""
+    """Names of all packaged configs, as accepted by :func:`find_config`: ``pacs.yaml``, ``ablation/…``."""
     return sorted(path.relative_to(config_dir()).as_posix() for path in config_dir().rglob("*.yaml"))
 
 
 def find_config(name: str | Path) -> Path:
-    """The config file ``name``: an existing path, else the packaged config of that name."""
+    """The config file ``name``: an existing path, or the packaged config of that name."""
     for path in (Path(name), config_dir() / name):
         if path.exists():
             return path

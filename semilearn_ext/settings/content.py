@@ -1,7 +1,7 @@
-"""What files hold, as digests: that of one file, and that of a tree of images.
+"""Digests of the content of files and of trees of images.
 
-The digest of images covers their names, sizes and bytes, and not where they are. Reading all files takes minutes on a
-large benchmark, so a small index remembers the digest of a tree by the names, sizes, inodes and times of its files. An
+The digest of images covers their names, sizes and bytes, but not their location. Reading all files takes minutes on a
+large benchmark, so a small index stores the digest of a tree under the names, sizes, inodes and times of its files. An
 index that does not match its own checksum is ignored.
 """
 
@@ -24,13 +24,13 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.settings.schema import Settings
 
 FOLDER = "folder"
-"""The dataset of one's own images: which one it is depends on ``data_dir``."""
+"""The dataset of the user's own images, which are in ``data_dir``."""
 _CHUNK = 256
 _remembered: dict[Path, str] | None = None
 
 
 def file_hash(path: str, name: str) -> str:
-    """Twelve hexadecimal digits of the content of the file that the setting ``name`` names."""
+    """Twelve hexadecimal digits of the hash of the file ``path``, which was given by the setting ``name``."""
     file = Path(path).expanduser()
     try:
         status = file.stat()
@@ -45,14 +45,14 @@ def _file_hash(file: Path, _: tuple[int, ...]) -> str:
 
 
 def split_path(settings: Settings) -> Path:
-    """The file that ``split_file`` names for this target and seed."""
+    """The path given by ``split_file`` for this target and seed."""
     name = settings.split_file.replace("{target}", settings.target_domain).replace("{seed}", str(settings.seed))
     return Path(name).expanduser()
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Within this context a folder of one's own images is looked at once: a sweep asks for every run."""
+    """Within this context, the digest of the user's own images is computed once, even if a sweep needs it per run."""
     global _remembered
     before = _remembered
     _remembered = {} if before is None else before
@@ -63,7 +63,7 @@ def remembered() -> Iterator[None]:
 
 
 def dataset_name(settings: Settings) -> str:
-    """The dataset's own name; that of one's own images is ``dataset_name``, or the name of their folder."""
+    """The name of the dataset; for the user's own images ``dataset_name`` or the name of their folder."""
     if settings.dataset != FOLDER:
         return settings.dataset
     folder = Path(settings.data_dir).expanduser().resolve().name
@@ -92,20 +92,20 @@ def index_folder(cache_dir: str | Path) -> Path:
 
 
 def images_digest(root: Path, names: Sequence[str], index: Path, progress: bool = False) -> str:
-    """SHA-256 of names, sizes and bytes of the images ``names`` below ``root``, from the index if it knows them."""
+    """SHA-256 of the names, sizes and bytes of the images ``names`` below ``root``, from the index if possible."""
     ordered = sorted(names)
     key = _stat_key(root, ordered)
     digest = _read_index(index, key)
     if digest is None:
         digest = _read_all(root, ordered, progress)
-        # An index is a convenience: a folder that cannot be written must not stop an experiment.
+        # The index is optional: a read-only folder must not stop an experiment.
         with contextlib.suppress(OSError):
             files.write_json(_index_file(index, key), {"digest": digest, "check": _check(key, digest)}, flush=False)
     return digest
 
 
 def known_digest(root: Path, names: Sequence[str], index: Path) -> str | None:
-    """The same if the index knows it; no image is opened."""
+    """Like :func:`images_digest`, but only from the index: no image is opened."""
     return _read_index(index, _stat_key(root, sorted(names)))
 
 
@@ -134,7 +134,7 @@ def _stat_key(root: Path, names: Sequence[str]) -> str:
             status = os.stat(root / name)
         except OSError as error:
             raise UserError(f"{root / name}: {error.strerror}") from None
-        # A file may be replaced by one of the same size and modification time, but not with the same change time.
+        # A file may be replaced by one with the same size and modification time, but not with the same change time.
         numbers = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         digest.update(os.fsencode(f"{name}\0{numbers}\n"))
     return digest.hexdigest()[:24]
@@ -155,8 +155,8 @@ def _read_all(root: Path, names: Sequence[str], progress: bool) -> str:
 
 
 def in_parallel(function: Callable[[Any], Any], items: Sequence[Any], title: str, progress: bool) -> Iterator[Any]:
-    """``function`` of every item, in order, by a few threads that never run far ahead of the consumer."""
-    from tqdm import tqdm  # here, because --help imports this module
+    """Yield ``function(item)`` for every item, in order, from threads that do not run far ahead of the consumer."""
+    from tqdm import tqdm  # imported here to keep --help fast
 
     bar = tqdm(total=len(items), desc=title, unit="img", disable=None if progress else True, leave=False)
     with bar, ThreadPoolExecutor(os.cpu_count()) as pool:

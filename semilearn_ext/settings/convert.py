@@ -1,4 +1,4 @@
-"""One raw value, from YAML or the command line, to the type a setting has."""
+"""Convert a raw value from YAML or the command line to the type of its setting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semilearn_ext.errors import UserError, did_you_mean, shown
 _TRUE = {"true", "yes", "on", "1", "t", "y"}
 _FALSE = {"false", "no", "off", "0", "f", "n"}
 _EXPECTED = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
     str: "a word",
@@ -20,7 +20,7 @@ _EXPECTED = {
 
 
 def convert(raw: Any, kind: Any, where: str) -> Any:
-    """``raw`` as ``kind`` (int, float, bool, str, ``float | None`` or ``tuple[str, ...]``), or a UserError."""
+    """Convert ``raw`` to ``kind`` (int, float, bool, str, ``float | None`` or ``tuple[str, ...]``)."""
     try:
         return _CONVERTERS[kind](raw)
     except (ValueError, TypeError, OverflowError):
@@ -58,7 +58,7 @@ def _int(raw: Any) -> int:
     if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
         raise ValueError
     value = int(raw)
-    if abs(value) > 2**53:  # beyond what a float counts exactly
+    if abs(value) > 2**53:  # larger integers are not exact as floats
         raise ValueError
     return value
 
@@ -81,7 +81,7 @@ def _bool(raw: Any) -> bool:
 
 
 def _str(raw: Any) -> str:
-    # YAML reads the words no, off, yes and on as truth values; as a name, such a word has to be quoted.
+    # YAML reads the words no, off, yes and on as booleans; as a name, such a word has to be quoted.
     if isinstance(raw, dict | list | bool) or raw is None or "\0" in str(raw):
         raise ValueError
     return str(raw)

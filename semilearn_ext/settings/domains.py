@@ -1,6 +1,6 @@
-"""The domains of a dataset, which of them a run leaves out, and whether the others can share a batch.
+"""The domains of a dataset, the target and source domains of a run, and whether the sources can share a batch.
 
-Light: a sweep is planned and checked without torch.
+Does not import torch, so that a sweep is planned and checked quickly.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def dataset_of(settings: Settings) -> DatasetSpec:
 
 
 def domains_of(settings: Settings) -> list[str]:
-    """The domains of the dataset that ``settings`` name, in its own order."""
+    """The domains of the dataset in ``settings``, in the order of the dataset."""
     return list(dataset_of(settings).domains) or _folders_in_data_dir(settings)
 
 
 def _folders_in_data_dir(settings: Settings) -> list[str]:
     root = Path(settings.data_dir).expanduser()
     if not root.is_dir():
-        raise UserError(f"{settings.where('data_dir')}: {root}: no such folder; expected <domain>/<class>/* in it")
+        raise UserError(f"{settings.where('data_dir')}: {root}: no such folder; it must contain <domain>/<class>/*")
     names = subfolders(root)
     if len(names) < 2:
         raise UserError(
@@ -42,8 +42,8 @@ def _folders_in_data_dir(settings: Settings) -> list[str]:
 
 
 def targets_of(settings: Settings) -> list[str]:
-    """The domains to leave out, one run each. Unknown or contradictory domains are refused, and so is a batch that
-    the source domains cannot share."""
+    """The target domains, one per run. Raises an error for unknown or contradictory domains, and for a batch that the
+    source domains cannot share."""
     domains = domains_of(settings)
     named = [("source_domains", name) for name in settings.source_domains]
     if settings.target_domain != "all":
@@ -65,14 +65,14 @@ def targets_of(settings: Settings) -> list[str]:
 
 
 def sources(settings: Settings, target: str) -> list[str]:
-    """The domains to train on when ``target`` is left out, in the dataset's order."""
+    """The domains to train on if ``target`` is the target domain, in the order of the dataset."""
     domains = domains_of(settings)
     wanted = settings.source_domains or domains
     return [name for name in domains if name in wanted and name != target]
 
 
 def check_batch(settings: Settings, sources: int, world_size: int) -> None:
-    """Refuse a ``batch_size`` that so many source domains and processes cannot share."""
+    """Raise an error if ``batch_size`` cannot be divided among the source domains and processes."""
     where = settings.where("batch_size")
     if not sources:
         raise UserError(f"{settings.where('source_domains')}: no domain is left to train on")

@@ -1,11 +1,11 @@
-"""Files passed with ``--extend``: they add plug-ins, algorithms, datasets or networks through the registry.
+"""Load files passed with ``--extend``, which add plug-ins, algorithms, datasets or networks to the registry.
 
-A file declares what it brings with :func:`semilearn_ext.extend.register`. Its content is part of the experiment: its
-hash goes into the config hash, and a copy into the run folder.
+A file declares them with :func:`semilearn_ext.extend.register`. Its content is part of the experiment: its hash is part
+of the config hash, and a copy is saved in the run folder.
 
-Code is run only if the user has named it, on the command line or in Python. A config file, the record of a run and the
-plan of a sweep may come from somebody else: what they name is run only if its content has been named as well, or after
-``--trust``.
+A file is run only if the user has passed it on the command line or in Python. Config files, the records of runs and the
+plans of sweeps may come from somebody else: a file that they refer to is run only if the user has passed a file with
+the same content, or ``--trust``.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from semilearn_ext import documents
 from semilearn_ext.errors import UserError
 
 _loaded: dict[Path, str] = {}
-"""The files that have been run, with the hash of what they held then."""
+"""The files that have been run, with the hash of their content at that time."""
 _trust: list[bool] = []
 """Not empty after ``--trust``."""
 
 
 def trust_files() -> None:
-    """From now on, run the code that config files, runs and plans name: ``--trust``."""
+    """From now on, run extensions that config files, runs and plans refer to (``--trust``)."""
     _trust.append(True)
 
 
 def flags() -> list[str]:
-    """What tells another process of this command to run the same code, and no other."""
+    """Command-line options with which another process runs the same extensions, and no others."""
     return ["--trust"] if _trust else [word for file in _loaded for word in ("--extend", str(file))]
 
 
 def load_extension(path: str, where: str, *, named: bool = True) -> None:
-    """Run the file once per process, and again when its content has changed. Mistakes in it become a UserError.
+    """Run the file once per process, and again if its content has changed. Errors in it become a UserError.
 
     Args:
-        named: the user has named the file; if not, it has to be one that has been run already, or ``--trust`` is given.
+        named: whether the user has passed the file. Otherwise it is run only with ``--trust``, unless a file with the
+            same content has already been run.
     """
     file = Path(path).expanduser().resolve()
     digest = extension_hash(path, where)
@@ -46,8 +47,8 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
         return
     if not named and not _trust:
         raise UserError(
-            f"{where}: names code, {path}, which is not run unless you ask for it: name the file with --extend, or add "
-            f"--trust if you trust whoever wrote it"
+            f"{where}: refers to the Python file {path}, which is not run by default; pass it with --extend, or add "
+            f"--trust if you trust its author"
         )
     from semilearn_ext import registry
 
@@ -72,7 +73,7 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
 
 
 def extension_hash(path: str, where: str = "extend") -> str:
-    """Twelve hexadecimal digits of the file's content."""
+    """Twelve hexadecimal digits of the hash of the file."""
     try:
         return hashlib.sha256(documents.read_bytes(Path(path).expanduser())).hexdigest()[:12]
     except UserError as error:

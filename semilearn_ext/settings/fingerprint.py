@@ -1,9 +1,9 @@
-"""What makes two runs the same experiment, and the hash of it.
+"""The identity of an experiment, and its hash.
 
-Runs of one experiment share the hash: seed and target are left out, since an experiment is averaged over them, and so
-are paths, devices, workers and records. Files named by ``pretrain_path``, ``adain_dir`` and ``extend`` count by their
-content, a folder of one's own images by its name and its content, and a split file by its name, all of them not by
-their location. The images of a benchmark are identified by its name; their digest is recorded beside the hash.
+Runs of one experiment have the same hash. It does not include the seed and the target, because an experiment is
+averaged over them, nor paths, devices, workers and records. Files given by ``pretrain_path``, ``adain_dir`` and
+``extend`` are identified by their content, the user's own images by name and content, and a split file by its name,
+regardless of their location. The images of a benchmark are identified by its name; their digest is recorded separately.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from semilearn_ext.settings.style_files import style_files
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BY_CONTENT = {
-    "weights": "the file that pretrain_path names",
+    "weights": "the content of pretrain_path",
     "style": "the files in adain_dir",
-    "extend": "the files that extend names",
+    "extend": "the content of the extensions",
     "images": "the images in data_dir",
 }
 _SHOWN = 4
 
 
 def scientific(settings: Settings) -> dict[str, Any]:
-    """The settings and options whose change means another experiment."""
+    """The settings and options that define the experiment."""
     flat = settings.flat()
     covered = {name: value for name, value in flat.items() if name not in KEYS or KEYS[name].metadata["scientific"]}
     return {**covered, "source_domains": sorted(settings.source_domains)}
 
 
 def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
-    """The files and images that the settings name, by content. What is in ``recorded`` is not read again."""
+    """Digests of the files and images that the settings refer to. Those in ``recorded`` are not computed again."""
     readers: dict[str, Callable[[], Any]] = {}
     if settings.pretrained:
         given, own = settings.pretrain_path, registry.NETS.get(settings.net, settings.where("net")).weights
@@ -54,7 +54,7 @@ def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[s
 
 
 def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
-    """Everything that the config hash covers."""
+    """Everything that is part of the config hash."""
     names = {}
     if settings.dataset == FOLDER:
         names["dataset_name"] = dataset_name(settings)
@@ -64,7 +64,7 @@ def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[
 
 
 def config_hash(settings: Settings) -> str:
-    """Twelve hexadecimal digits."""
+    """Twelve hexadecimal digits that identify the experiment."""
     return hash_of(identity(settings))
 
 
@@ -73,7 +73,7 @@ def hash_of(identity: Mapping[str, Any]) -> str:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """``"lr (0.03 and 0.1), the images in data_dir"``: what distinguishes two identities, by name."""
+    """Describe how two identities differ: ``"lr (0.03 and 0.1), the images in data_dir"``."""
     names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
     texts = [_BY_CONTENT.get(name) or f"{name} ({_shown(first, name)} and {_shown(second, name)})" for name in names]
     more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []

@@ -1,7 +1,7 @@
-"""Defaults < YAML < command line -> one :class:`Settings`.
+"""Load :class:`Settings` from defaults, YAML files and the command line, in increasing order of precedence.
 
 A YAML file may include others with ``base: pacs.yaml`` or ``base: [a.yaml, b.yaml]``, relative to itself; its own keys
-win over theirs. ``methods:`` holds settings for some algorithms only, by name or pattern::
+override theirs. ``methods:`` contains settings for some algorithms only, by name or pattern::
 
     methods:
       "*_upcsc": {loss_form: reference}
@@ -28,18 +28,18 @@ from semilearn_ext.specs import LIMITS, Option
 
 COMMAND_LINE, PYTHON = "command line", "python"
 MAX_FILES = 100
-"""The largest number of files that one config may include, each counted every time."""
-# libyaml's dumper, where available, is ten times as fast, which matters for a sweep of a thousand runs.
+"""The largest number of files that one config may include; a file counts every time it is included."""
+# libyaml's dumper, if available, is ten times as fast, which matters for a sweep of a thousand runs.
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Raw(NamedTuple):
-    """A value as it was written, and where."""
+    """A value as it was written, and where it was written."""
 
     value: Any
     origin: str
     order: float = math.inf
-    """Later values win over earlier ones; the command line comes last."""
+    """Later values override earlier ones; the command line comes last."""
 
     def where(self, name: str) -> str:
         return f"{self.origin}: {'--' if self.origin == COMMAND_LINE else ''}{name}"
@@ -49,9 +49,9 @@ METHODS = "methods"
 
 
 def read_yaml(path: Path) -> dict[str, Raw]:
-    """The keys of ``path`` on top of those of the files that it includes as ``base``.
+    """The keys of ``path`` and of the files that it includes as ``base``.
 
-    Sections for some algorithms only are kept under ``methods``, to be applied once the algorithm is known.
+    Sections for some algorithms are kept under ``methods`` and applied once the algorithm is known.
     """
     merged: dict[str, Raw] = {}
     sections: list[tuple[str, str, Raw]] = []
@@ -63,18 +63,18 @@ def read_yaml(path: Path) -> dict[str, Raw]:
 
 
 def read_record(path: Path) -> dict[str, Raw]:
-    """The ``config.yaml`` that a run wrote. It is complete; one that includes other files is foreign."""
+    """Read the ``config.yaml`` of a run, which is complete and never includes other files."""
     content = _mapping(documents.read_yaml(path, follow=False), path)
     for name in ("base", METHODS):
         if name in content:
-            raise UserError(f"{path}: {name}: not the record of a run, which holds plain settings only")
+            raise UserError(f"{path}: {name}: not the config of a run, which contains plain settings only")
     return {name: Raw(value, str(path)) for name, value in content.items()}
 
 
 def _layers(path: Path, chain: tuple[Path, ...], files: list[Path]) -> list[tuple[str, dict[str, Any]]]:
     """The contents of ``path`` and of the files that it includes, in the order in which they are applied.
 
-    ``files`` collects all of them, so that files that include each other many times come to an end.
+    ``files`` collects all of them, to limit files that include each other many times.
     """
     if path.resolve() in chain:
         raise UserError(f"{path}: base: the files include each other in a circle")
@@ -84,7 +84,7 @@ def _layers(path: Path, chain: tuple[Path, ...], files: list[Path]) -> list[tupl
     content = _parse(path)
     parents = _parents(content.pop("base", []), path)
     included = [layer for parent in parents for layer in _layers(parent, (*chain, path.resolve()), files)]
-    # A file with one of these names must not pass for what the user has typed.
+    # A file with one of these names must not be mistaken for input of the user.
     origin = f"./{path}" if str(path) in (COMMAND_LINE, PYTHON) else str(path)
     return [*included, (origin, content)]
 
@@ -96,7 +96,7 @@ def _sections(sections: Any, origin: str) -> dict[str, dict[str, Any]]:
 
 
 def _for_algorithm(raw: Mapping[str, Raw], algorithm: str) -> dict[str, Raw]:
-    """``raw`` with the sections that match ``algorithm``; within a file, a section wins over a plain key."""
+    """``raw`` with the sections that match ``algorithm``; within a file, a section overrides a plain key."""
     chosen = {name: entry for name, entry in raw.items() if name != METHODS}
     for pattern, name, entry in raw[METHODS].value if METHODS in raw else ():
         if fnmatchcase(algorithm, pattern) and (name not in chosen or chosen[name].order <= entry.order):
@@ -135,7 +135,7 @@ def _parents(base: Any, path: Path) -> list[Path]:
 
 
 def resolve(raw: Mapping[str, Raw]) -> Settings:
-    """Check names, types and ranges, and fill in the defaults."""
+    """Check names, types and ranges, and add the defaults."""
     if "extend" in raw:
         where = raw["extend"].where("extend")
         for file in convert(raw["extend"].value, TYPES["extend"], where):
@@ -161,7 +161,7 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
         where = raw["dataset_name"].where("dataset_name")
         check_name(own["dataset_name"], where)
         if own.get("dataset") != "folder":
-            raise UserError(f"{where}: names your own images; it needs dataset: folder")
+            raise UserError(f"{where}: only applies to your own images (dataset: folder)")
     origins = {name: entry.origin for name, entry in raw.items()}
     return Settings(**own, base=method.base, plugins=method.plugins, options=chosen, origins=origins)
 
@@ -178,31 +178,31 @@ def _value_of_key(name: str, entry: Raw) -> Any:
 
 
 def option_value(option: Option, raw: Any, where: str) -> Any:
-    """``raw`` as a value of ``option``, or a UserError."""
+    """Convert ``raw`` to a value of ``option`` and check it."""
     value = convert(raw, option.type, where)
     check_choice(value, option.choices, where)
     check_range(value, where, **{limit: getattr(option, limit) for limit in LIMITS})
     return value
 
 
-def _step(base: str, asked: str | None, raw: Mapping[str, Raw]) -> str:
+def _step(base: str, requested: str | None, raw: Mapping[str, Raw]) -> str:
     steps = registry.steps_of(base)
-    if asked is None:
+    if requested is None:
         return steps[0]
-    if asked not in steps:
-        able = ", ".join(name for name in registry.ALGORITHMS.names() if asked in registry.steps_of(name))
+    if requested not in steps:
+        supported = ", ".join(name for name in registry.ALGORITHMS.names() if requested in registry.steps_of(name))
         raise UserError(
-            f"{raw['step'].where('step')}: {base} has no {asked} step; use step: {steps[0]}, or one of the algorithms "
-            f"that have it: {able}"
+            f"{raw['step'].where('step')}: {base} has no {requested} step; use step: {steps[0]}, or one of the "
+            f"algorithms that have it: {supported}"
         )
-    return asked
+    return requested
 
 
 def _check_use_cat(method: registry.Method, where: str) -> None:
     if method.plugins and registry.ALGORITHMS.get(method.base, where).weak_needs_cat:
         raise UserError(
-            f"{where}: without it, USB's {method.base} computes the weak view without gradient, and plug-ins need that "
-            f"gradient; set use_cat to true"
+            f"{where}: with use_cat false, USB's {method.base} computes the weak view without gradient, which plug-ins "
+            f"need; set use_cat to true"
         )
 
 
@@ -210,11 +210,11 @@ def _unknown(name: str, where: str, algorithm: str, options: Iterable[str]) -> s
     others = registry.owners_of(name)
     if others:
         return f"{where}: not an option of {algorithm}; it belongs to {', '.join(others)}"
-    return f"{where}: no such setting{did_you_mean(name, [*KEYS, *options])} (all of them: ssdg train --help)"
+    return f"{where}: no such setting{did_you_mean(name, [*KEYS, *options])} (list all: ssdg train --help)"
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    """``config`` (a YAML file, or none) with ``overrides`` from the command line on top."""
+    """Load ``config`` (a YAML file or None), overridden by ``overrides`` from the command line."""
     return resolve(_raw(config, overrides))
 
 
@@ -224,7 +224,7 @@ def _raw(config: Path | None, overrides: Mapping[str, Any]) -> dict[str, Raw]:
 
 
 def load_base_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    """The same for the base algorithm alone: without its plug-ins, their options and the name of the variation."""
+    """Like :func:`load_settings`, but for the base algorithm without plug-ins, their options and the variant."""
     settings = load_settings(config, overrides)
     dropped = {"variant", *(settings.options.keys() - registry.ALGORITHMS.get(settings.base, "algorithm").options)}
     raw = _raw(config, overrides)
@@ -238,17 +238,17 @@ def settings_from(**values: Any) -> Settings:
 
 
 def with_values(settings: Settings, **values: Any) -> Settings:
-    """``settings`` with some values replaced, checked again."""
+    """A copy of ``settings`` with some values replaced and checked."""
     raw = {name: Raw(value, settings.origins.get(name, "default")) for name, value in settings.flat().items()}
     raw.update({name: Raw(value, settings.origins.get(name, PYTHON)) for name, value in values.items()})
     return resolve(raw)
 
 
 def read_resolved(path: Path) -> Settings:
-    """The settings in the ``config.yaml`` that a run wrote."""
+    """Read the settings from the ``config.yaml`` of a run."""
     return resolve(read_record(path))
 
 
 def dump(settings: Settings) -> str:
-    """``settings`` as YAML that :func:`read_resolved` reads back."""
+    """Convert ``settings`` to YAML, which :func:`read_resolved` can read."""
     return yaml.dump(settings.flat(), Dumper=_Dumper, sort_keys=False, default_flow_style=None)

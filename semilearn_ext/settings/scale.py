@@ -1,4 +1,4 @@
-"""Whether a run stands at the paper's scale: every scientific setting is that of the config shipped for its row."""
+"""Decide whether a run is at the paper's scale: all its scientific settings equal those of the packaged config."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LABELS = (10, 5)
 def scale_of(settings: Settings) -> str:
     """``paper`` or ``reduced``.
 
-    Which of the paper's label splits are used does not matter; weights other than torchvision's, a split file and
-    extensions do.
+    The choice between the paper's label splits does not matter, but weights other than torchvision's, a split file or
+    extensions make a run ``reduced``.
     """
     own_files = (settings.pretrain_path, settings.split_file, settings.extend)
     if not registry.DATASETS.get(settings.dataset, "dataset").in_paper or any(own_files):
@@ -31,7 +31,7 @@ def scale_of(settings: Settings) -> str:
 
 
 def shipped(settings: Settings) -> list[Settings]:
-    """The configs that come with the package for this dataset and method, the paper's ablations among them."""
+    """The packaged configs for this dataset and method, including the paper's ablations."""
     general = f"{settings.dataset}{'_reference' if 'reference' in registry.steps_of(settings.base) else ''}.yaml"
     configs = [resolve({**read_yaml(config_dir() / general), "algorithm": Raw(settings.algorithm, "method")})]
     ablations = [name for name in config_names() if fnmatchcase(name, f"ablation/*_{settings.dataset}.yaml")]

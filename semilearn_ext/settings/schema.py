@@ -1,7 +1,7 @@
-"""Every setting once: its type, default, help, group, and whether it is scientific.
+"""The declaration of every setting: its type, default, help, group, and whether it is scientific.
 
-Names are USB's wherever USB has one. A setting is scientific when another value means another experiment;
-paths, devices and the like are not (see ``fingerprint``).
+Names are those of USB wherever it has one. A setting is scientific if a different value means a different experiment;
+paths, devices and the like are not scientific (see ``fingerprint``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, get_type_hints
 from semilearn_ext.names import check_folder_name, check_name
 
 GROUPS: dict[str, str] = {
-    "method": "what is trained",
-    "data": "what it is trained on",
-    "views": "how images are augmented",
-    "network": "the network",
-    "schedule": "for how long",
-    "optimizer": "how the weights move",
-    "machine": "where it runs",
-    "records": "what is written",
+    "method": "algorithm, plug-ins and training step",
+    "data": "dataset, labels and batches",
+    "views": "image size and augmentation",
+    "network": "architecture and initial weights",
+    "schedule": "length of training and evaluations",
+    "optimizer": "optimizer and learning rates",
+    "machine": "device, precision and processes",
+    "records": "output, logs and checkpoints",
 }
 
 
@@ -37,7 +37,7 @@ def key(
     below: float | None = None,
     check: Callable[[str, str], str] | None = None,
 ) -> Any:
-    """``check(word, where)`` refuses words that cannot become folders."""
+    """Declare a setting. ``check(word, where)`` raises an error for words that cannot be folder names."""
     about = {"group": group, "help": help, "scientific": scientific, "choices": choices, "check": check}
     return field(
         default=default, metadata={**about, "minimum": minimum, "maximum": maximum, "above": above, "below": below}
@@ -46,15 +46,15 @@ def key(
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, or (with ``target_domain: all``) one run per target, fully described."""
+    """The complete settings of one run or, with ``target_domain: all``, of one run per target domain."""
 
     algorithm: str = key(
-        "fixmatch", "method", "base algorithm and plug-ins: fixmatch, fixmatch_upcsc (all of them: ssdg list)"
+        "fixmatch", "method", "base algorithm and plug-ins, such as fixmatch or fixmatch_upcsc (list all: ssdg list)"
     )
     variant: str = key(
         "",
         "method",
-        "name of a variation of the method, for folders and tables",
+        "name of a variant of the method, for folders and tables",
         scientific=False,
         check=check_name,
     )
@@ -64,40 +64,42 @@ class Settings:
     step: str = key(
         "usb",
         "method",
-        "training step: USB's, or reference, the SSDG benchmark's (for erm, fixmatch and stylematch)",
+        "training step: that of USB, or that of the SSDG benchmark (reference; for erm, fixmatch and stylematch)",
         choices=("usb", "reference"),
     )
     ulb_loss_ratio: float = key(1.0, "method", "weight of the unlabelled loss", minimum=0)
     plugin_weight: float = key(
-        1.0, "method", "factor on the losses of all plug-ins, on top of their own weights", minimum=0
+        1.0, "method", "factor on the losses of all plug-ins, in addition to their own weights", minimum=0
     )
-    use_cat: bool = key(True, "method", "one forward pass per step for all views, where the algorithm allows it")
-    ema_m: float = key(0.999, "method", "momentum of the averaged weights, where they are used", minimum=0, below=1)
-    eval_with_ema: bool = key(False, "method", "evaluate the averaged weights (the paper evaluates the plain ones)")
+    use_cat: bool = key(True, "method", "use one forward pass per step for all views, if the algorithm supports it")
+    ema_m: float = key(
+        0.999, "method", "momentum of the averaged weights, for methods that use them", minimum=0, below=1
+    )
+    eval_with_ema: bool = key(False, "method", "evaluate the averaged weights (the paper evaluates the last ones)")
     average: str = key(
         "both",
         "method",
-        "averages of the weights that are evaluated beside the last ones: ema, exponential over all of training; swa, "
-        "uniform over its end, with batch norm's statistics re-estimated",
+        "weight averages to evaluate in addition to the last weights: ema, an exponential average over all of "
+        "training; swa, a uniform average over the end of training, with re-estimated batch norm statistics",
         scientific=False,
         choices=("both", "ema", "swa", "none"),
     )
-    average_decay: float = key(0.999, "method", "decay of ema per step", minimum=0, below=1)
-    average_start: float = key(0.5, "method", "fraction of training after which swa begins", minimum=0, below=1)
+    average_decay: float = key(0.999, "method", "decay per step of ema", minimum=0, below=1)
+    average_start: float = key(0.5, "method", "fraction of training after which swa starts", minimum=0, below=1)
     average_eval: str = key(
         "last",
         "method",
-        "evaluate these averages at the last evaluation only, or at every one",
+        "evaluate these averages only at the last evaluation, or at every evaluation",
         scientific=False,
         choices=("last", "every"),
     )
 
-    dataset: str = key("digits_mini", "data", "the dataset (all of them: ssdg list)", check=check_name)
-    data_dir: str = key("data", "data", "folder that holds the datasets", scientific=False)
+    dataset: str = key("digits_mini", "data", "the dataset (list all: ssdg list)", check=check_name)
+    data_dir: str = key("data", "data", "folder that contains the datasets", scientific=False)
     dataset_name: str = key(
         "",
         "data",
-        "name of your own images (dataset: folder), for records and tables; empty: that of their folder",
+        "name of your own images (dataset: folder), for records and tables (default: the name of their folder)",
         scientific=False,
     )
     cache_dir: str = key(
@@ -106,43 +108,43 @@ class Settings:
     cache: str = key(
         "memmap",
         "data",
-        "keep decoded images in one file with checksums, or decode every image each time",
+        "cache decoded images in one file with checksums, or decode every image on each access",
         scientific=False,
         choices=("memmap", "none"),
     )
-    on_bad_image: str = key("error", "data", "a corrupt image stops the run, or is skipped", choices=("error", "skip"))
+    on_bad_image: str = key("error", "data", "stop at a corrupt image, or skip it", choices=("error", "skip"))
     split_file: str = key(
         "",
         "data",
-        "JSON file that says which images are labelled; {target} and {seed} are filled in",
+        "JSON file that lists the labelled images; {target} and {seed} are filled in",
         scientific=False,
     )
     splits: str = key(
         "ours",
         "data",
-        "label splits drawn here, or published: the benchmark's own files, in splits_ssdg beside its images",
+        "label splits drawn by this package, or those published with the benchmark (in its folder splits_ssdg)",
         choices=("ours", "published"),
     )
     few_labels: str = key(
         "auto",
         "data",
-        "a class with fewer training images than labels_per_class: an error, or take_all: all of them are labelled; "
-        "auto: take_all for mini_domainnet, as in the released code, error elsewhere",
+        "for a class with fewer training images than labels_per_class: error, or take_all to label all of them; auto "
+        "is take_all for mini_domainnet, as in the released code, and error otherwise",
         choices=("auto", "error", "take_all"),
     )
     target_domain: str = key(
         "all",
         "data",
-        "the held-out test domain, or all: one run per domain",
+        "the held-out test domain, or all for one run per domain",
         scientific=False,
         check=check_folder_name,
     )
-    source_domains: tuple[str, ...] = key((), "data", "domains to train on; empty: all but the target")
+    source_domains: tuple[str, ...] = key((), "data", "domains to train on (default: all except the target)")
     labels_per_class: int = key(10, "data", "labelled images per class and source domain", minimum=1, maximum=10**6)
     seed: int = key(
         1,
         "data",
-        "fixes the labelled images, their order, the views and the initial weights",
+        "seed of the labelled images, their order, the views and the initial weights",
         scientific=False,
         minimum=0,
         maximum=2**32 - 1,
@@ -150,19 +152,19 @@ class Settings:
     batch_size: int = key(48, "data", "labelled images per step, over all source domains", minimum=1, maximum=10**6)
     uratio: int = key(1, "data", "unlabelled images per step, as a multiple of batch_size", minimum=1, maximum=10**4)
 
-    img_size: int = key(32, "views", "side of the square that the network sees, in pixels", minimum=8, maximum=4096)
+    img_size: int = key(32, "views", "side of the network's square input, in pixels", minimum=8, maximum=4096)
     flip: bool = key(True, "views", "flip images left to right at random")
     cutout: int = key(16, "views", "side of the square cut out of the strong view, in pixels", minimum=0, maximum=4096)
     cutout_color: str = key(
         "black",
         "views",
-        "colour of that square: black, as in the released code, or mean: the mean colour",
+        "colour of that square: black, as in the released code, or the mean colour",
         choices=("black", "mean"),
     )
     test_view: str = key(
         "center",
         "views",
-        "images at test: center resizes the shorter side and crops the centre, as in the released code; squash resizes "
+        "test images: center resizes the shorter side and crops the centre, as in the released code; squash resizes "
         "the whole image to a square, as in training",
         choices=("center", "squash"),
     )
@@ -174,26 +176,28 @@ class Settings:
         scientific=False,
     )
 
-    net: str = key("cnn", "network", "the network (all of them: ssdg list)")
+    net: str = key("cnn", "network", "the network (list all: ssdg list)")
     classifier_bias: bool = key(True, "network", "give the classifier a bias (the released UPCSC on FixMatch has none)")
     pretrained: bool = key(False, "network", "start from pretrained weights")
     pretrain_path: str = key(
         "",
         "network",
-        "file with these weights; empty: the network's own (resnet18: torchvision's ImageNet weights, from TORCH_HOME)",
+        "file with pretrained weights (default: those of the network; for resnet18, torchvision's ImageNet weights)",
         scientific=False,
     )
 
     epoch: int = key(20, "schedule", "passes over the unlabelled images", minimum=1, maximum=10**6)
     num_train_iter: int = key(
-        0, "schedule", "stop after this many steps; 0: as many as the epochs have", minimum=0, maximum=10**9
+        0, "schedule", "stop after this many steps; 0 to train for all epochs", minimum=0, maximum=10**9
     )
-    num_eval_iter: int = key(0, "schedule", "steps between two evaluations; 0: one per epoch", minimum=0, maximum=10**9)
+    num_eval_iter: int = key(
+        0, "schedule", "steps between two evaluations; 0 for one per epoch", minimum=0, maximum=10**9
+    )
 
     optim: str = key("SGD", "optimizer", "the optimizer", choices=("SGD", "AdamW"))
     lr: float = key(0.003, "optimizer", "learning rate of the backbone", minimum=0)
     lr_classifier: float | None = key(
-        None, "optimizer", "learning rate of the classifier; none: that of the backbone", minimum=0
+        None, "optimizer", "learning rate of the classifier; none for that of the backbone", minimum=0
     )
     lr_plugin: float = key(0.0005, "optimizer", "learning rate of the plug-ins' own parameters", minimum=0)
     momentum: float = key(0.9, "optimizer", "momentum of SGD", minimum=0, below=1)
@@ -213,39 +217,39 @@ class Settings:
         choices=("epoch", "iteration"),
     )
     num_warmup_iter: int = key(0, "optimizer", "number of linear warm-up steps", minimum=0, maximum=10**9)
-    clip_grad: float = key(0.0, "optimizer", "maximum norm of the gradient; 0: no clipping", minimum=0)
+    clip_grad: float = key(0.0, "optimizer", "maximum norm of the gradient; 0 for no clipping", minimum=0)
 
     device: str = key(
         "auto",
         "machine",
-        "auto takes CUDA, then MPS, then CPU",
+        "device; auto is the first available of CUDA, MPS and CPU",
         scientific=False,
         choices=("auto", "cuda", "mps", "cpu"),
     )
     precision: str = key(
         "auto",
         "machine",
-        "numbers in the forward pass: auto takes bf16 on a CUDA GPU (fp16 with a gradient scaler on one without bf16), "
-        "together with channels-last memory, cuDNN autotuning and TF32 convolutions, and float32 elsewhere",
+        "data type of the forward pass; on a CUDA GPU, auto is bf16 (or fp16 with a gradient scaler, without bf16 "
+        "support) with channels-last memory, cuDNN autotuning and TF32 convolutions; elsewhere it is float32",
         scientific=False,
         choices=("auto", "float32", "bf16", "fp16"),
     )
     channels_last: bool = key(
-        False, "machine", "channels-last memory format; always on where a CUDA GPU computes in bf16", scientific=False
+        False, "machine", "channels-last memory format; always used in half precision on a CUDA GPU", scientific=False
     )
     views_on: str = key(
         "auto",
         "machine",
-        "where images are kept and augmented: in the memory of the device, if they fit there, or by the loader "
-        "processes on the cpu; auto: device on a CUDA GPU",
+        "where images are stored and augmented: in the memory of the device, if they fit there, or by the loader "
+        "processes on the CPU; auto is device on a CUDA GPU and cpu elsewhere",
         scientific=False,
         choices=("auto", "cpu", "device"),
     )
-    compile: bool = key(False, "machine", "torch.compile the network", scientific=False)
+    compile: bool = key(False, "machine", "compile the network with torch.compile", scientific=False)
     num_workers: int = key(
         0,
         "machine",
-        "number of loader processes; 0: load in the main process",
+        "number of loader processes; 0 to load in the main process",
         scientific=False,
         minimum=0,
         maximum=256,
@@ -253,7 +257,7 @@ class Settings:
     eval_batch_size: int = key(
         0,
         "machine",
-        "images per forward pass at test time; 0: as many as fit easily into the GPU's free memory, 256 on a CPU",
+        "images per forward pass at test time; 0 for as many as fit into the GPU's free memory, or 256 on a CPU",
         scientific=False,
         minimum=0,
         maximum=10**6,
@@ -270,26 +274,31 @@ class Settings:
         maximum=10**9,
     )
     checkpoint_every: int = key(
-        0, "records", "steps between two checkpoints; 0: one per evaluation", scientific=False, minimum=0, maximum=10**9
+        0,
+        "records",
+        "steps between two checkpoints; 0 for one per evaluation",
+        scientific=False,
+        minimum=0,
+        maximum=10**9,
     )
-    use_tensorboard: bool = key(False, "records", "write TensorBoard files into the run folder", scientific=False)
-    use_wandb: bool = key(False, "records", "USB's Weights & Biases hook", scientific=False)
-    use_aim: bool = key(False, "records", "USB's Aim hook", scientific=False)
+    use_tensorboard: bool = key(False, "records", "log to TensorBoard, in the run folder", scientific=False)
+    use_wandb: bool = key(False, "records", "log to Weights & Biases", scientific=False)
+    use_aim: bool = key(False, "records", "log to Aim", scientific=False)
     progress: bool = key(True, "records", "show progress bars on a terminal", scientific=False)
-    dry_run: bool = key(False, "records", "print the plan and stop", scientific=False)
+    dry_run: bool = key(False, "records", "show the plan without training", scientific=False)
 
     base: str = "fixmatch"
-    """The base algorithm that ``algorithm`` names."""
+    """The base algorithm of ``algorithm``."""
     plugins: tuple[str, ...] = ()
-    """The plug-ins that ``algorithm`` names."""
+    """The plug-ins of ``algorithm``."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of the base and its plug-ins, all of them, by name."""
+    """All options of the base and its plug-ins, by name."""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Where each setting that is not a default came from: a file's path or the command line."""
+    """The origin of each setting that is not a default: the path of a file, or the command line."""
 
     @property
     def method(self) -> str:
-        """The name of its folder: the algorithm, and the variant behind ``--`` if there is one."""
+        """The folder name of the method: the algorithm and, if there is one, the variant after ``--``."""
         return f"{self.algorithm}--{self.variant}" if self.variant else self.algorithm
 
     def where(self, name: str) -> str:
@@ -297,7 +306,7 @@ class Settings:
         return f"{self.origins.get(name, 'default')}: {name}"
 
     def flat(self) -> dict[str, Any]:
-        """All settings and options as one plain mapping, the form of a config file."""
+        """All settings and options as one plain mapping, as in a config file."""
         plain: dict[str, Any] = {}
         for name in KEYS:
             value = getattr(self, name)

@@ -213,7 +213,7 @@ def test_what_the_data_do_not_allow_is_refused_at_the_start(tiny: Tiny, tmp_path
     grow(tmp_path / "few", [f"{domain}/{label}" for domain in "abc" for label in "wxyz"], count=4, ending="png")
     few = {"dataset": "folder", "data_dir": str(tmp_path / "few"), "target_domain": "a", "labels_per_class": 1}
     settings = tiny(algorithm="fixmatch_fbcsa", img_size=16, batch_size=2, **few)
-    with pytest.raises(UserError, match="fbcsa: needs at least 5 classes, but the data have 4"):
+    with pytest.raises(UserError, match="fbcsa: needs at least 5 classes, but the data have only 4"):
         training.run(settings)
     assert not run_path(settings).exists()
     with pytest.raises(UserError, match="fbcsa: needs at least 2 source domains, but there is only 1"):

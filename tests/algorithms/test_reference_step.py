@@ -172,5 +172,5 @@ def test_the_released_erm_has_no_other_step() -> None:
 
 
 def test_one_source_domain_is_refused_with_the_reason(tiny: Tiny) -> None:
-    with pytest.raises(UserError, match="with one source domain the released code halves its batch"):
+    with pytest.raises(UserError, match="the reference step needs at least two source domains"):
         training.run(tiny(algorithm="fixmatch", step="reference", source_domains="texture"))

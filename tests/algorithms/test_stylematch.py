@@ -160,7 +160,7 @@ def test_every_view_has_a_gradient(step: str, tiny: Tiny) -> None:
 
 def test_one_source_domain_is_refused_and_nothing_is_written(tiny: Tiny) -> None:
     settings = tiny(algorithm="stylematch", source_domains="texture")
-    with pytest.raises(UserError, match="takes its styles from another source domain, but there is only 'texture'"):
+    with pytest.raises(UserError, match="needs at least two source domains, but there is only 'texture'"):
         training.run(settings)
     assert not run_path(settings).exists()
 

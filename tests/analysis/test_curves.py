@@ -111,7 +111,7 @@ def test_what_has_no_mean_is_refused(sweep: Path, tmp_path: Path) -> None:
         curves.main([sweep, tmp_path / "again"], tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "longer", algorithm="fixmatch", target_domain="pen", seed=5, epoch=40)
     with pytest.raises(
-        UserError, match="both are runs of FixMatch, but with different settings; give one of them a --variant"
+        UserError, match="both are runs of FixMatch, but with different settings; train one of them with a --variant"
     ):
         curves.main([sweep, tmp_path / "longer"], tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "fewer", algorithm="fixmatch", target_domain="pen", seed=5, labels_per_class=5)

@@ -101,7 +101,7 @@ def test_mistakes_are_refused(analyse: Analyse, train_run: TrainRun, pair: tuple
         analyse("observation")
     with pytest.raises(UserError, match="--epoch needs --c FILE"):
         analyse("observation", pair[0].path, "--epoch", "3")
-    with pytest.raises(UserError, match="belong to different experiments; give runs of one method"):
+    with pytest.raises(UserError, match="belong to different experiments; pass runs of one method"):
         analyse("observation", pair[0].path, pair[1].path)
     with pytest.raises(UserError, match="supervised has no confidence threshold"):
         analyse("observation", train_run(algorithm="supervised").path)

@@ -40,8 +40,8 @@ def test_help_needs_no_heavy_import() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["trian"], "'trian' is not a command; did you mean 'train'? (all of them: ssdg --help)"),
-        (["train", "--sede", "1"], "--sede: no such setting; did you mean 'seed'? (all of them: ssdg train --help)"),
+        (["trian"], "'trian' is not a command; did you mean 'train'? (list all: ssdg --help)"),
+        (["train", "--sede", "1"], "--sede: no such setting; did you mean 'seed'? (list all: ssdg train --help)"),
     ],
 )
 def test_a_wrong_word_is_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

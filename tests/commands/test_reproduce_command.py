@@ -30,7 +30,7 @@ def test_the_plan_has_every_row_of_the_paper(capsys: pytest.CaptureFixture[str],
     assert any("StyleMatch + UPCSC (avg proxy)" in row for row in rows)
     (total,) = [line.split() for line in lines if line.strip().startswith("total")]
     assert total[1:3] == ["740", "0"]
-    assert "2,800 images per second, assumed for one GPU and not measured" in lines[-1]
+    assert "2,800 images per second, assumed for one GPU, not measured" in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,7 +94,10 @@ def test_runs_become_records_and_tables(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ("words", "message"),
     [
         (["pacs", "--methods", "fixmatch_upscs"], "--methods: the paper has no row 'fixmatch_upscs' for pacs; did you"),
-        (["pacs", "--labels", "7"], r"--labels: no row of the paper for pacs has so many labels .*known: 10, 5"),
+        (
+            ["pacs", "--labels", "7"],
+            r"--labels: the paper has no row for pacs with this number of labels .*known: 10, 5",
+        ),
         (["pcas"], "pcas"),
     ],
 )

@@ -58,7 +58,7 @@ def run(line: str) -> int:
         ("run runs", "unexpected argument 'runs'; set the folder of the runs with --save_dir"),
         ("--targets pen --gpus 0,0", "--gpus: 0,0 lists a GPU twice"),
         ("--targets pen --jobs_per_gpu 2", "--jobs_per_gpu: list the GPUs"),
-        ("--launcher slurm --time 5 --gpus_per_node 4", "--gpus_per_node 4: a run trains on one GPU"),
+        ("--launcher slurm --time 5 --gpus_per_node 4", "--gpus_per_node 4: a run uses one GPU"),
         ("--targets pen --partition gpu", "--partition is an option of --launcher slurm"),
         ("--targets pen --launcher slurm --jobs 2", "--jobs is an option of --launcher local"),
         ("--targets pen --launcher slurm", "--launcher slurm needs a time limit per job"),

@@ -371,7 +371,7 @@ def test_published_splits_of_real_pacs(make: Make) -> None:
         (["ink/a", "oil/a"], "only one class, 'a'"),
         (["ink/cat", "ink/Cat", "ink/dog", "oil/cat", "oil/dog"], "'Cat' and 'cat' would be the same class, 'cat'"),
         (["all/a", "all/b", "oil/a", "oil/b"], "a domain cannot be called 'all'"),
-        (["ink\x1b[1m/a", "ink\x1b[1m/b", "oil/a", "oil/b"], "cannot be the name of a folder"),
+        (["ink\x1b[1m/a", "ink\x1b[1m/b", "oil/a", "oil/b"], "is not a valid folder name"),
     ],
 )
 def test_own_images_that_make_no_sense(folders: list[str], words: str, tmp_path: Path) -> None:

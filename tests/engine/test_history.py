@@ -53,7 +53,7 @@ def test_a_resumed_run_has_all_its_evaluations(
     stop_after(settings, 3)
     folder = RunFolder(run_path(settings))
     DAMAGE[damage](folder.metrics_file)
-    with pytest.warns(UserWarning, match=r"metrics.jsonl: not the evaluations of this run; restored"):
+    with pytest.warns(UserWarning, match=r"metrics.jsonl: does not match the evaluations of this run; restored"):
         result = training.run(settings).result
     assert result["top1"] == unbroken["result"]["top1"]
     assert metrics_without_time(folder.path) == unbroken["metrics"]

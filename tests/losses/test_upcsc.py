@@ -333,20 +333,20 @@ def test_messages() -> None:
     z, w, prob, confident = make_batch()
     with pytest.raises(ValueError, match="did you mean 'reference'"):
         upcsc_loss(z, w, prob, confident, loss_form="refernce")
-    with pytest.raises(ValueError, match="surrogate is 'top2', not one of weighted, average, top1; did you mean"):
+    with pytest.raises(ValueError, match="surrogate: 'top2' is not one of weighted, average, top1; did you mean"):
         upcsc_loss(z, w, prob, confident, surrogate="top2")
     for temperature in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="temperature has to be a positive number"):
+        with pytest.raises(ValueError, match="expected a positive temperature"):
             upcsc_loss(z, w, prob, confident, temperature=temperature)
-    with pytest.raises(ValueError, match=r"z has to be \(V, D\) and w \(C, D\): z \(12, 8\), w \(5, 7\)"):
+    with pytest.raises(ValueError, match=r"expected z \(V, D\) and w \(C, D\), got z \(12, 8\), w \(5, 7\)"):
         upcsc_loss(z, w[:, :7], prob, confident)
-    with pytest.raises(ValueError, match=r"prob has to be \(V, C\)"):
+    with pytest.raises(ValueError, match=r"expected .* prob \(V, C\)"):
         upcsc_loss(z, w, prob.T, confident)
     with pytest.raises(ValueError, match=r"confident \(V,\)"):
         upcsc_loss(z, w, prob, confident[:, None])
-    with pytest.raises(ValueError, match="confident has to be bool"):
+    with pytest.raises(ValueError, match="expected bool for confident"):
         upcsc_loss(z, w, prob, confident.float())
-    with pytest.raises(ValueError, match="there has to be a view"):
+    with pytest.raises(ValueError, match="expected at least one view"):
         upcsc_loss(z[:0], w, prob[:0], confident[:0])
 
 

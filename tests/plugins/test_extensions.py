@@ -80,7 +80,7 @@ def test_a_plugins_tensors_and_numbers_resume_bit_for_bit(
 def test_state_that_cannot_be_saved_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
     path = Path(write(tmp_path / "mine.py", "mine"))
     path.write_text(path.read_text().replace("self.history = []", "self.history = []; self.other = object()"))
-    with pytest.raises(UserError, match=r"Mine.other: object is a type that cannot be saved"):
+    with pytest.raises(UserError, match=r"Mine.other: type object cannot be saved"):
         training.run(tiny(algorithm="fixmatch_mine", extend=str(path)))
 
 
@@ -122,7 +122,7 @@ def test_two_files_that_declare_the_same_name_are_refused(tiny: Tiny, tmp_path: 
         ("features.mean()", "plug-in 'mine': losses must return a dict"),
         ('{"mine": features.mean()}', r"loss 'mine' must be a pair \(weight, scalar tensor\)"),
         ('{"mine": (1.0, features.mean(1))}', r"loss 'mine' must be .* got a tensor of shape \(6,\)"),
-        ('{"sup_loss": (1.0, features.mean())}', "loss 'sup_loss' has the name of another logged loss"),
+        ('{"sup_loss": (1.0, features.mean())}', "another logged loss is already called 'sup_loss'"),
     ],
 )
 def test_losses_of_another_form_are_one_line(returned: str, expected: str, tiny: Tiny, tmp_path: Path) -> None:

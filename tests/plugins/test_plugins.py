@@ -245,7 +245,7 @@ def test_the_names_are_in_usbs_registry() -> None:
         ({"algorithm": "supervised_upcsc"}, "supervised cannot take plug-ins: it uses no unlabelled images"),
         ({"algorithm": "vat_upcsc"}, "vat cannot take plug-ins"),
         ({"algorithm": "fixmatch_upcs"}, "did you mean 'fixmatch_upc"),
-        ({"algorithm": "fixmatch_upc_upc"}, "names a plug-in twice"),
+        ({"algorithm": "fixmatch_upc_upc"}, "contains a plug-in twice"),
         ({"algorithm": "fixmatch_upcsc", "surrogate": "best"}, "'best' is not one of weighted, average, top1"),
         ({"algorithm": "fixmatch", "surrogate": "top1"}, "not an option of fixmatch; it belongs to sc, upcsc"),
     ],

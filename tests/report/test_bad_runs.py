@@ -51,7 +51,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "metrics": (lambda p: change(p, metrics={"train/upc": "low"}), "expected numbers by name"),
     "truth": (lambda p: change(p, seed=True), "seed is True"),
     "domain": (lambda p: change(p, target_domain="moon"), "'moon' is not a domain of digits_mini"),
-    "moved": (lambda p: change(p, seed=2), "is the result of another run, digits_mini/10lpc/fixmatch/street/seed2"),
+    "moved": (lambda p: change(p, seed=2), "is the result of a different run, digits_mini/10lpc/fixmatch/street/seed2"),
 }
 
 
@@ -85,7 +85,7 @@ def test_two_results_of_one_run_that_differ_are_both_left_out(run: Callable[...,
     )
     records = read_records([tmp_path / "runs", tmp_path / "copy"])
     assert records.runs.empty
-    assert "results of one run that differ (0.8000, 0.7000); all left out" in records.warnings[0]
+    assert "different results of the same run (0.8000, 0.7000); all left out" in records.warnings[0]
 
 
 def test_one_folder_reached_twice_is_one_folder(run: Callable[..., Path], tmp_path: Path) -> None:

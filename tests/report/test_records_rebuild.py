@@ -106,7 +106,7 @@ def test_two_results_of_one_run_that_differ_are_an_error_that_names_both(
     (path / "result.json").write_text(json.dumps(result))
     with pytest.raises(UserError) as error:
         collect([tmp_path / "runs"], tmp_path / "record")
-    for words in ("runs.csv:2 and ", f"{path}: two results of one run that differ", "unlabeled/top1: 0.8 and 0.81"):
+    for words in ("runs.csv:2 and ", f"{path}: different results of the same run", "unlabeled/top1: 0.8 and 0.81"):
         assert words in str(error.value)
     assert content(tmp_path / "record") == before
 
@@ -245,7 +245,7 @@ def test_check_finds_what_was_edited(
     monkeypatch.chdir(tmp_path)
     words = ("record", "--out", "out", "--tables", "summary,statistics")
     assert make_tables(monkeypatch, *words, "--check") == 2
-    assert "out/tables.md: No such file or directory; make it with the same command" in capsys.readouterr().err
+    assert "out/tables.md: No such file or directory; write it with the same command" in capsys.readouterr().err
     assert make_tables(monkeypatch, *words) == 0
     before = content(tmp_path / "out")
     assert make_tables(monkeypatch, *words, "--check") == 0

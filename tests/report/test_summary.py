@@ -45,5 +45,5 @@ def test_averaged_weights_have_columns_where_all_runs_have_them() -> None:
 
 def test_the_text_explains_itself() -> None:
     text = render([result("x", 0.6), result("y", 0.7)])
-    for words in ("seed 1 (one seed)", "scale: reduced", "oracle*", "an upper bound and not a result"):
+    for words in ("seed 1 (one seed)", "scale: reduced", "oracle*", "is an upper bound and not a result"):
         assert words in text

@@ -246,7 +246,7 @@ def test_an_edited_extension_is_another_experiment(tiny: Tiny, extension: Path) 
     folder.append_metrics({"iteration": 1})
     extension.write_text(extension.read_text() + "# edited\n")
     with pytest.raises(
-        UserError, match=r"contains a run with a different config .*; they differ in the files that extend names; "
+        UserError, match=r"contains a run with a different config .*; they differ in the content of the extensions; "
     ):
         claim(folder, tiny(extend=str(extension)))
 
@@ -259,7 +259,9 @@ def test_a_run_is_read_with_the_extension_it_was_trained_with(tiny: Tiny, extens
     assert registry.DATASETS.origins["lunar"] == str(extension.resolve())
     registry.remove(str(extension.resolve()))
     extensions._loaded.clear()
-    with pytest.raises(UserError, match=r"config\.yaml: extend: names code, .*extension_00\.py, .*--trust"):
+    with pytest.raises(
+        UserError, match=r"config\.yaml: extend: refers to the Python file .*extension_00\.py, .*--trust"
+    ):
         folder.read_settings()
     extensions.trust_files()
     assert folder.read_settings().extend == (str(copy),)

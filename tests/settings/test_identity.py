@@ -100,7 +100,7 @@ def test_a_sweep_reads_own_images_once(pets: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_name_is_for_own_images_only() -> None:
-    with pytest.raises(UserError, match="dataset_name: names your own images; it needs dataset: folder"):
+    with pytest.raises(UserError, match=r"dataset_name: only applies to your own images \(dataset: folder\)"):
         settings_from(dataset="pacs", dataset_name="mine")
     with pytest.raises(UserError, match=r"dataset_name: .*names consist of letters"):
         settings_from(dataset="folder", dataset_name="../mine")

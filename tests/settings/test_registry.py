@@ -69,11 +69,11 @@ def test_an_option_cannot_be_a_flag_of_the_commands_or_a_key_of_config_files() -
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"my-weight": Option(1.0, "weight")}, "option 'my-weight' of plug-in 'mine': names of options consist of"),
-        ({"my weight": Option(1.0, "weight")}, "names of options consist of letters, digits and '_'"),
-        ({"mine": Option(None, "weight")}, "expected an Option whose default is a number, a word, true or false"),
+        ({"my-weight": Option(1.0, "weight")}, "option 'my-weight' of plug-in 'mine': option names consist of"),
+        ({"my weight": Option(1.0, "weight")}, "option names consist of letters, digits and '_'"),
+        ({"mine": Option(None, "weight")}, "expected an Option whose default is a number, string or boolean"),
         ({"mine": Option([1, 2], "weight")}, "expected an Option whose default"),
-        ({"mine": 1.0}, "expected an Option whose default is a number, a word, true or false, got 1.0"),
+        ({"mine": 1.0}, "expected an Option whose default is a number, string or boolean, got 1.0"),
     ],
 )
 def test_an_option_that_no_flag_can_set_is_refused(options: dict[str, Any], expected: str) -> None:

@@ -83,7 +83,7 @@ def refused(message: str, act: Callable[[], Any]) -> None:
         ("upc_weight", -1, r"upcsc: upc_weight: must be at least 0, got -1"),
         ("sc_weight", "much", r"upcsc: sc_weight: expected a number, got 'much'"),
         ("loss_form", "papers", r"upcsc: loss_form: 'papers' is not one of paper, reference; did you mean 'paper'\?"),
-        ("projector_dim", 2.5, r"upcsc: projector_dim: expected a whole number, got 2\.5"),
+        ("projector_dim", 2.5, r"upcsc: projector_dim: expected an integer, got 2\.5"),
         ("unconfident_negatives", "maybe", r"upcsc: unconfident_negatives: expected true or false"),
         ("contrast_views", "both", r"upcsc: contrast_views: 'both' is not one of all, weak, strong"),
         ("lr_plugin", "fast", r"lr_plugin: expected a number, got 'fast'"),
@@ -107,7 +107,7 @@ def test_without_domain_labels(name: str, usb_config: Config) -> None:
 
 
 def test_too_few_classes_or_domains(usb_config: Config) -> None:
-    message = "fbcsa: needs at least 5 classes, but the data have 4"
+    message = "fbcsa: needs at least 5 classes, but the data have only 4"
     refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_classes=4)))
     message = "fbcsa: needs at least 2 source domains, but there is only 1"
     refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_domains=1)))
@@ -137,7 +137,7 @@ def test_names_of_the_engine_say_where_they_run(usb_config: Config) -> None:
 @pytest.mark.parametrize("name", ["abc", "saw"])
 def test_algorithms_for_imbalanced_data_are_refused(name: str, usb_config: Config) -> None:
     config = usb_config(imb_algorithm=name)
-    message = f"fixmatch_upcsc: plug-ins do not run under .* leave out imb_algorithm: {name}"
+    message = f"fixmatch_upcsc: plug-ins do not work with .* remove imb_algorithm: {name}"
     refused(message, lambda: get_imb_algorithm(config, toy.toy_net, None, None))
 
 

@@ -176,7 +176,7 @@ def test_a_folder_is_a_dataset_too(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_had_is_one_line(digits: Callable[..., DomainDatasets]) -> None:
-    with pytest.raises(UserError, match=r"'erm' has no step for stock USB; train it with ssdg train"):
+    with pytest.raises(UserError, match=r"'erm' is not available in stock USB; train it with ssdg train"):
         digits("erm")
     with pytest.raises(UserError, match=r"'fixmatch_upsc' is not a known algorithm; did you mean 'fixmatch_upcsc'"):
         digits("fixmatch_upsc")

@@ -1,8 +1,8 @@
-"""DGWM: the class weights are modulated by domain during training.
+"""DGWM: class weights that are modulated by domain during training.
 
 Galappaththige et al., "Domain-Guided Weight Modulation for Semi-Supervised Domain Generalization" (WACV 2025,
-https://arxiv.org/abs/2409.03509). It adds no loss: it replaces the base's classifier, and the base's supervised loss,
-unsupervised loss and pseudo labels are computed with it. At test the bare weight is used.
+https://arxiv.org/abs/2409.03509). It adds no loss. It replaces the classifier of the base algorithm, which is then used
+for its supervised loss, unsupervised loss and pseudo labels. At test time the weights are not modulated.
 """
 
 from __future__ import annotations

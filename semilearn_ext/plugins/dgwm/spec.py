@@ -1,4 +1,4 @@
-"""DGWM: what it is called and what it needs."""
+"""The spec of DGWM."""
 
 from __future__ import annotations
 

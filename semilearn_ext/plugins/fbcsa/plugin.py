@@ -2,9 +2,9 @@
 
 Galappaththige et al., "Towards Generalizing to Unseen Domains with Few Labels" (CVPR 2024,
 https://arxiv.org/abs/2403.11674). Prototypes are the mean unit features of the labelled images of every domain and
-class, computed before every epoch; the losses are in ``losses.fbcsa``. Which other domain, and how many wrong
-prototypes, are compared with is drawn for every domain and step. Deviation: the released code averages the labelled
-images that one epoch of its sampler yields (on PACS 64 of a domain's 70), this one all of them.
+class, computed before every epoch; the losses are in ``losses.fbcsa``. For every domain and step, the other domain and
+the number of wrong prototypes to compare with are drawn at random. Deviation: the released code averages the labelled
+images of one epoch of its sampler (64 of the 70 images of a domain on PACS); here all of them are averaged.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class FBCSA(Plugin):
         return {"fbc": (self.options["fbc_weight"], terms.fbc), "sa": (self.options["sa_weight"], terms.sa)}
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """For every domain (K,): another domain, and the rank n of the last wrong prototype.
+        """Draw another domain and the rank n of the last wrong prototype for every domain (K,).
 
-        The draws depend on the seed and the step alone, so every process makes the same ones.
+        The draws depend only on the seed and the step, so they are the same in every process.
         """
         rng = torch.Generator().manual_seed((self.seed * 1_000_003 + self.steps) % 2**63)
         self.steps += 1
@@ -65,7 +65,7 @@ class FBCSA(Plugin):
 
 
 def class_prototypes(features: Tensor, labels: Tensor, domain: Tensor, model: ModelSpec) -> Tensor:
-    """(K, C, D): the mean of the unit features (M, D) of every domain and class."""
+    """The mean of the unit features (M, D) per domain and class, (K, C, D)."""
     cell = domain * model.num_classes + labels
     cells = model.num_domains * model.num_classes
     unit = normalize(features.float(), dim=1)

@@ -1,4 +1,4 @@
-"""FBCSA: what it is called, its options, and what it needs."""
+"""The spec of FBCSA."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FBCSA = PluginSpec(
         "sa_weight": Option(0.5, "weight of the alignment loss", minimum=0),
         "prototype_mode": Option(
             "train",
-            "mode of the network when it computes the prototypes (released code: train)",
+            "mode of the network when prototypes are computed (released code: train)",
             choices=("train", "eval"),
         ),
     },
-    # With fewer classes there is no range of wrong ones to draw the last rank from.
+    # With fewer classes, there is no range to draw the last rank from.
     needs=Needs(domains=True, classes=5, sources=2),
     implementation="semilearn_ext.plugins.fbcsa.plugin:FBCSA",
 )

@@ -1,9 +1,9 @@
 """UPCSC: unlabelled proxy-based contrastive learning (UPC) and surrogate class learning (SC).
 
 Lee, Hwang and Kwak, "Unlocking the Potential of Unlabeled Data in Semi-Supervised Domain Generalization" (CVPR 2025,
-https://arxiv.org/abs/2503.13915), section Method. Every view that the base makes of an unlabelled image takes part; its
-confidences, pseudo label and whether it is confident are those of the weak view. No domain labels are used. With
-several processes the images of all of them are contrasted with each other, as in one process with the joined batch.
+https://arxiv.org/abs/2503.13915), section Method. All views of an unlabelled image that the base computes are used,
+with the confidences, pseudo label and mask of its weak view. Domain labels are not used. With several processes, images
+are contrasted across all processes, as in one process with the whole batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOSS_OPTIONS = ("loss_form", "surrogate", "unconfident_negatives", "temperature
 
 
 class _Contrast(Plugin):
-    """Projects features and class weights, and computes both losses; subclasses say which count.
+    """Projects features and class weights, and computes both losses; subclasses select which are used.
 
-    p_f is a linear layer with bias, p_c one without, as in the released code.
+    As in the released code, p_f is a linear layer with bias and p_c is one without.
     """
 
     parts: ClassVar[tuple[str, ...]]
@@ -60,18 +60,18 @@ class _Contrast(Plugin):
 
 
 class UPC(_Contrast):
-    """Equation 2 alone."""
+    """UPC only (equation 2)."""
 
     parts = ("upc",)
 
 
 class SC(_Contrast):
-    """Equations 3 and 4 alone."""
+    """SC only (equations 3 and 4)."""
 
     parts = ("sc",)
 
 
 class UPCSC(_Contrast):
-    """The whole method: UPC + SC."""
+    """The complete method, UPC + SC."""
 
     parts = ("upc", "sc")

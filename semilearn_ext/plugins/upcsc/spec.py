@@ -1,4 +1,4 @@
-"""UPCSC and its two halves: what they are called and which options they have."""
+"""The specs of UPCSC and of its two parts, UPC and SC."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ PAPER = "https://arxiv.org/abs/2503.13915"
 _UPC_WEIGHT = {"upc_weight": Option(1.0, "weight of the UPC loss", minimum=0)}
 _SC_WEIGHT = {"sc_weight": Option(1.0, "weight of the SC loss", minimum=0)}
 _UPC_ONLY = {
-    "unconfident_negatives": Option(True, "unconfident views are negatives of confident ones in UPC"),
+    "unconfident_negatives": Option(True, "use unconfident views as negatives of confident ones in UPC"),
 }
 _SC_ONLY = {
     "surrogate": Option(
         "weighted",
-        "the positive of SC: the candidates' proxies weighted by confidence, their average, or the best one",
+        "the positive of SC: the candidates' proxies weighted by confidence, their mean, or the most confident one",
         choices=("weighted", "average", "top1"),
     ),
 }
 _BOTH = {
     "loss_form": Option(
         "paper",
-        "the paper's equations, or reference: the released code's single mean and dropped negatives",
+        "the paper's equations, or the released code (reference), which has a single mean and drops some negatives",
         choices=("paper", "reference"),
     ),
-    "temperature": Option(1.0, "temperature that all similarities are divided by; the paper has none: 1", minimum=1e-4),
-    "projector_dim": Option(0, "width of the two projectors; 0: the width of the feature", minimum=0, maximum=2**16),
-    "contrast_views": Option("all", "views that are contrasted", choices=("all", "weak", "strong")),
+    "temperature": Option(1.0, "temperature of all similarities (the paper has none, which is 1)", minimum=1e-4),
+    "projector_dim": Option(0, "width of the two projectors; 0 for that of the features", minimum=0, maximum=2**16),
+    "contrast_views": Option("all", "views to contrast", choices=("all", "weak", "strong")),
 }
 
 UPC = PluginSpec(
