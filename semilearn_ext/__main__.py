@@ -68,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if words[0] not in COMMANDS and not words[0].startswith("-"):
         raise UserError(f"{words[0]!r} is not a command{did_you_mean(words[0], COMMANDS)} (list all: ssdg --help)")
+    for word in words:
+        if word.startswith("-") and word.endswith("=--"):  # argparse would make an empty list of it
+            raise UserError(f"{word.removesuffix('=--')}: '--' is not a value")
     arguments = parser().parse_args(words)
     arguments.call(arguments)
 

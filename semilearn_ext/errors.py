@@ -103,6 +103,8 @@ def exit_code_of(main: Callable[[], None]) -> int:
     except MemoryError as error:
         return _failed(f"out of memory ({str(error) or 'no more could be allocated'}); use smaller images or batches")
     except RuntimeError as error:
+        if str(error).startswith("Symlink loop"):  # Path.resolve() before Python 3.13
+            return _failed(f"{str(error).removeprefix('Symlink loop from ')}: a link that leads to itself")
         if not _is_out_of_memory(error):
             raise
         reason = str(error).split("\n")[0][:200]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext.commands.argument_types import add_trust
+from semilearn_ext.commands.argument_types import add_trust, positive
 from semilearn_ext.errors import Interrupted, UserError, exit_code_of
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs.folder import RunFolder
@@ -22,7 +22,7 @@ HELP = "train one planned run of a sweep (started by sweep)"
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="folder of the run, which contains a job.json")
     parser.add_argument(
-        "--attempt", type=int, metavar="N", help="train only if there have been exactly N - 1 attempts so far"
+        "--attempt", type=positive, metavar="N", help="train only if there have been exactly N - 1 attempts so far"
     )
     parser.add_argument(
         "--extend", action="append", default=[], metavar="FILE", help="a Python extension of the plan that may be run"

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,10 @@ from semilearn_ext.commands.argument_types import numbers, pair
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs import sweep
 from semilearn_ext.runs.job import Job, State
+from semilearn_ext.settings import Settings
 from semilearn_ext.settings.command_line import add_settings
 from semilearn_ext.settings.config_files import config_dir, find_config
+from semilearn_ext.settings.fingerprint import hash_of, scientific
 from semilearn_ext.settings.load import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -77,6 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = sweep_command.plan_of_grid(
         sweep.Grid(configs=[arguments.c], overrides=overrides, seeds=arguments.dev_seeds, points=points)
     )
+    check_different(plan.settings.values())
     sweep_command.launch(arguments, plan)
     jobs = [Job.read(job.folder) for job in plan.jobs]
     if any(job.status.state is not State.DONE for job in jobs):
@@ -102,8 +106,20 @@ def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     for name, listed in zip(names, values, strict=True):
         if not all(listed) or len(set(listed)) < len(listed):
             raise UserError(f"{COMMAND_LINE}: --grid: {name}: expected different values separated by commas")
+    if math.prod(map(len, values)) > sweep.MOST_RUNS:
+        raise UserError(f"{COMMAND_LINE}: --grid: more than {sweep.MOST_RUNS} combinations")
     points = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
     return [{**point, "variant": "_".join(f"{name}_{value}" for name, value in point.items())} for point in points]
+
+
+def check_different(runs: Iterable[Settings]) -> None:
+    """Refuse points that are one experiment: the same number written twice, or a setting that changes no result."""
+    known: dict[str, str] = {}
+    for settings in runs:
+        about = {**scientific(settings), "target_domain": settings.target_domain, "seed": settings.seed, "variant": ""}
+        first = known.setdefault(hash_of(about), settings.variant)
+        if first != settings.variant:
+            raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment")
 
 
 def winner_config(config: Path, points: Sequence[Mapping[str, str]], point: str) -> dict[str, Any]:

@@ -95,6 +95,8 @@ def run(arguments: argparse.Namespace) -> None:
     formats = _formats(arguments.format, arguments.out)
     if len(arguments.compare) == 1:
         raise UserError(f"--compare: expected at least two methods, as in A,B, got only {arguments.compare[0]}")
+    if len(set(arguments.compare)) < len(arguments.compare):
+        raise UserError(f"--compare: {','.join(arguments.compare)}: a method is given twice")
     report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
     if arguments.released:
         from semilearn_ext.report.released import released_table

@@ -35,6 +35,9 @@ def collect(roots: Sequence[Path], out: Path) -> Collected:
         existing = read_all([out])
         if existing.warnings:
             raise UserError(f"--out: {existing.warnings[0].removesuffix('; left out')}; nothing was added")
+        trained = [row.path for row in existing.runs.itertuples() if isinstance(row.source, RunFolder)]
+        if trained:
+            raise UserError(f"--out: {out}: contains runs, such as {trained[0]}; choose a folder for records alone")
         runs = {_key(row): row.source for row in existing.runs.itertuples()}
     given = read_all(roots)
     before, known = len(runs), 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
 from semilearn_ext import documents
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 from semilearn_ext.report.layout import EMPTY, Cell, Column, Panel, Table, number, signed
 from semilearn_ext.report.methods import setting_title
 from semilearn_ext.report.results import Results
@@ -33,13 +34,29 @@ def read_numbers(file: Path) -> tuple[pd.DataFrame, str]:
     comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     try:
         frame = pd.read_csv(io.StringIO(text), comment="#")
-        frame = frame.astype({"labels_per_class": int, "accuracy": float})
-    except (ValueError, KeyError, pd.errors.ParserError) as error:
+    except (ValueError, pd.errors.ParserError) as error:
         raise UserError(f"--released: {file}: cannot be read: {error}") from None
     missing = [name for name in (*KEY, "accuracy") if name not in frame.columns]
     if missing:
         raise UserError(f"--released: {file}: no column {', '.join(missing)}")
-    return frame, comment
+    for name, is_valid, expected in (
+        ("labels_per_class", lambda value: value >= 1 and value == int(value), "a whole number from 1"),
+        ("accuracy", lambda value: 0 <= value <= 100, "a percentage from 0 to 100"),
+    ):
+        for value in frame[name]:
+            if not _is(value, is_valid):
+                raise UserError(f"--released: {file}: {name}: expected {expected}, got {shown(value)}")
+    twice = frame[frame.duplicated(KEY)]
+    if len(twice):
+        raise UserError(f"--released: {file}: twice: {', '.join(map(str, twice[KEY].iloc[0]))}")
+    return frame.astype({"labels_per_class": int, "accuracy": float}), comment
+
+
+def _is(value: object, is_valid: Callable[[float], bool]) -> bool:
+    try:
+        return is_valid(float(str(value)))
+    except (ValueError, OverflowError):
+        return False
 
 
 def released_table(results: Results, file: Path) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from semilearn_ext.settings.content import remembered
 from semilearn_ext.settings.domains import targets_of
 from semilearn_ext.settings.fingerprint import differences, identity
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
+
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ def _combinations(grid: Grid) -> Iterator[Settings]:
         "target_domain": grid.targets,
     }
     given = {name: values for name, values in axes.items() if values}
+    total = math.prod(len(values) for values in (files, grid.points or [{}], *given.values()))
+    if total > MOST_RUNS:
+        raise UserError(f"{COMMAND_LINE}: these are {total} combinations, and at most {MOST_RUNS} are planned at once")
     for file, point, *values in itertools.product(files, grid.points or [{}], *given.values()):
         chosen = {**grid.overrides, **point, **dict(zip(given, values, strict=True))}
         yield from _for_each_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})

@@ -19,13 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext import files
+from semilearn_ext import documents, files
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.schema import Settings
 
 FOLDER = "folder"
 """The dataset of the user's own images, which are in ``data_dir``."""
 _CHUNK = 256
+_LARGEST_WEIGHTS = 2**36
 _remembered: dict[Path, str] | None = None
 
 
@@ -37,11 +38,13 @@ def file_hash(path: str, name: str) -> str:
         return _file_hash(file, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError as error:
         raise UserError(f"{name}: {path}: {error.strerror}") from None
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
 
 
 @functools.cache
 def _file_hash(file: Path, _: tuple[int, ...]) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(documents.read_bytes(file, _LARGEST_WEIGHTS)).hexdigest()[:12]
 
 
 def split_path(settings: Settings) -> Path:

@@ -62,7 +62,9 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, GeneratorExit and whatever a file may define are mistakes in it too
         del sys.modules[name]
         registry.remove(str(file))
         if isinstance(error, UserError):

@@ -80,6 +80,12 @@ def run_inputs(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     return inputs.run(folder, count or None, seed)
 
 
+def run_options(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    from tests.hostile import options
+
+    return options.run(folder, count, seed)
+
+
 def run_disks(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     import torch
 
@@ -102,6 +108,7 @@ PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
     "kills": (run_kills, 200),
     "flips": (run_flips, 5000),
     "inputs": (run_inputs, 0),
+    "options": (run_options, 600),
     "disks": (run_disks, 0),
     "code": (run_code, 0),
 }

@@ -355,8 +355,67 @@ def analysis_cases(folder: Path) -> Iterator[Case]:
         yield Case(" ".join(words), words)
 
 
+RELEASED = "dataset,labels_per_class,method,target,accuracy\ndigits_mini,10,fixmatch,pen,80\n"
+BAD_RELEASED = {
+    "nan": RELEASED.replace(",80", ",nan"),
+    "infinite": RELEASED.replace(",80", ",inf"),
+    "above 100": RELEASED.replace(",80", ",180"),
+    "negative": RELEASED.replace(",80", ",-3"),
+    "number beyond": RELEASED.replace(",80", "," + "9" * 400),
+    "words": RELEASED.replace(",80", ",good"),
+    "half a label": RELEASED.replace(",10,", ",10.5,"),
+    "no label": RELEASED.replace(",10,", ",0,"),
+    "label in words": RELEASED.replace(",10,", ",ten,"),
+    "twice": RELEASED + RELEASED.splitlines()[1] + "\n",
+    "no accuracy": RELEASED.replace("accuracy", "acc"),
+    "half a quote": RELEASED + '"',
+    "too many values": RELEASED.replace(",80", ",80,1,2,3"),
+    "nothing": "",
+    "nulls": "\0\1",
+}
+
+
+def report_cases(folder: Path) -> Iterator[Case]:
+    """Numbers of others beside ours; records that are none; methods and grids that make no comparison."""
+    root = folder / "reported"
+    run = write_run(root, 80)
+    for name, text in BAD_RELEASED.items():
+        file = folder / f"released {name}.csv"
+        file.write_text(text)
+        yield Case(f"released: {name}", ["tables", str(root), "--released", str(file), "--out", str(folder / "out")])
+    yield Case("compare with itself", ["tables", str(root), "--compare", "fixmatch,fixmatch"])
+    for place in (root, run, root.parent / "reported" / "digits_mini"):
+        yield Case(f"records --out {place.name}", ["records", str(root), "--out", str(place)])
+    yield Case("job --attempt", ["job", str(run), "--attempt=-5"])
+    yield Case("job --attempt beyond", ["job", str(run), f"--attempt={'9' * 400}"])
+    yield Case("a value that is no value", ["tables", str(root), "--out=--"])
+    select = ["select", "--c", "fixmatch_digits_mini.yaml", "--dry_run", "--dev_seeds", "11", "--grid"]
+    many = [f"{name}=" + ",".join(map(str, range(1, 2000))) for name in ("epoch", "batch_size")]
+    grids = {"twice": ["lr=0.1,1e-1"], "no experiment": ["num_workers=0,1"], "many": many, "nan": ["lr=nan,1"]}
+    grids |= {"empty": ["lr="], "seeds": ["seed=1,2"], "unknown": ["rate=1,2"], "path": ["data_dir=/a,/b"]}
+    for name, grid in grids.items():
+        yield Case(f"select: {name}", [*select, *grid])
+    yield Case("sweep beyond", ["sweep", "--dry_run", "--seeds", "1-9999", "--labels", "1-9999"])
+    loop = folder / "loop.py"
+    loop.symlink_to(loop)
+    yield Case("a link to itself as code", ["list", "--extend", str(loop)])
+    for name, code in {
+        "exit": "raise SystemExit(0)",
+        "generator": "raise GeneratorExit",
+        "deep": "f=lambda: f()\nf()",
+    }.items():
+        file = folder / f"{name}.py"
+        file.write_text(code)
+        yield Case(f"code: {name}", ["list", "--extend", str(file)])
+    os.mkfifo(folder / "weights.pth")
+    weights = ["train", "--dry_run", "--net", "resnet18", "--pretrained", "true", "--pretrain_path"]
+    for place in (str(folder / "weights.pth"), "/dev/zero", str(folder), "nowhere.pth"):
+        yield Case(f"weights: {Path(place).name}", [*weights, place])
+
+
 def cases(folder: Path) -> Iterator[Case]:
     yield from settings_cases()
+    yield from report_cases(folder)
     yield from yaml_cases(folder / "yaml")
     yield from sweep_cases(folder)
     yield from results_cases(folder)

@@ -238,6 +238,14 @@ def test_a_record_cannot_write_elsewhere(run: Callable[..., Path], tmp_path: Pat
     assert not (tmp_path / "a").exists()
 
 
+def test_a_folder_of_runs_is_no_record(run: Callable[..., Path], tmp_path: Path) -> None:
+    run(80)
+    before = content(tmp_path)
+    with pytest.raises(UserError, match=r"contains runs, such as .*seed1; choose a folder for records alone"):
+        collect([tmp_path / "runs"], tmp_path)
+    assert content(tmp_path) == before
+
+
 def test_check_finds_what_was_edited(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
