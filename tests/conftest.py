@@ -33,6 +33,7 @@ SHARED = ROOT.parent / "shared"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--freeze-host-waits", action="store_true", help="write tests/fixtures/host_waits.json anew")
+    parser.addoption("--without-gpu", action="store_true", help="train every method of tests/gpu on a CPU, too")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,11 @@ import torch
 from semilearn_ext import training
 from semilearn_ext.bench import doctor
 from semilearn_ext.data import views
+from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
+from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
+from tests.every_method import METHODS, eager
 
 Tiny = Callable[..., Settings]
 
@@ -51,6 +55,32 @@ def test_views_are_made_on_the_device(device: torch.device) -> None:
     images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8, device=device)
     made = views.strong(images, views.ViewSpec(32), torch.Generator().manual_seed(0))
     assert made.device.type == device.type
+
+
+@pytest.mark.parametrize(("name", "step"), METHODS)
+def test_every_method_trains_saves_and_goes_on(
+    name: str, step: str, tinier: Tiny, device: torch.device, pytestconfig: pytest.Config
+) -> None:
+    """What tests/engine/test_on_pretend_cuda.py does on the pretend device."""
+    if device.type == "cpu" and not pytestconfig.getoption("without_gpu"):
+        pytest.skip("there is no GPU; --without-gpu takes the CPU")
+    values = {"num_train_iter": 3, "num_eval_iter": 3, "checkpoint_every": 2}
+    settings = tinier(device=device.type, views_on="device", **values, **eager(name, step))
+    folder = RunFolder(run_path(settings))
+    folder.claim(settings)
+    context = make_context(settings, folder=folder)
+    algorithm: Any = training.build(context)
+    if hasattr(algorithm, "warmup"):
+        algorithm.warmup()
+    algorithm.train()
+    resumed = training.build(replace(context, folder=None))
+    resumed.restore(checkpoint.load(folder.checkpoint_files()[0]))
+    resumed.train()
+    assert resumed.it == algorithm.it == 3
+    losses = [trained.metrics[-1]["train/total_loss"] for trained in (algorithm, resumed)]
+    assert all(map(math.isfinite, losses))
+    # Sums of a GPU are not always in the same order, and the order matters in half precision.
+    assert losses[0] == pytest.approx(losses[1], rel=0.0 if device.type == "cpu" else 0.05, abs=1e-2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only CUDA reports host waits")
