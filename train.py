@@ -1,4 +1,4 @@
-"""``python train.py`` is ``ssdg train`` for a clone that is not installed. ``python train.py --help`` lists all settings."""
+"""``python train.py`` is ``ssdg train`` for a clone that is not installed; ``--help`` lists all settings."""
 
 import sys
 
