@@ -1,4 +1,4 @@
-"""``python train.py`` is ``ssdg train``, for a checkout. ``python train.py --help`` shows every setting."""
+"""``python train.py`` is ``ssdg train`` for a clone that is not installed; ``--help`` lists all settings."""
 
 import sys
 

@@ -2,7 +2,7 @@
 
     python examples/usb_trainer.py [iterations]
 
-It needs a GPU, as USB does, and no download. With fewer than a thousand iterations the accuracy stays near chance,
+Like USB, it needs a GPU, but no download. With fewer than a thousand iterations the accuracy stays close to chance,
 because the batch norm of USB's wide ResNets has a momentum of 0.001.
 """
 

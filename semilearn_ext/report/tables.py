@@ -135,7 +135,7 @@ def _notes(used: pd.DataFrame) -> list[str]:
 
 
 def flat(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """``frame`` for CSV, with columns for the method, its ``base``, ``plugins`` and ``variant``, and the metric."""
+    """``frame`` for CSV, with columns for the parts of the method's name, the metric and the protocol."""
     methods = list(frame["method"])
     frame = frame.assign(method=[method.name for method in methods], metric=results.metric.name)
     at = frame.columns.get_loc("method") + 1

@@ -76,7 +76,7 @@ def test_the_whole_published_encoder_is_accepted(tmp_path: Path, adain_dir: Path
 
 
 def test_a_missing_or_wrong_file_is_a_clear_error(tmp_path: Path, adain_dir: Path) -> None:
-    with pytest.raises(UserError, match=r"no vgg_normalised.pth in .*; get decoder.pth"):
+    with pytest.raises(UserError, match=r"no vgg_normalised.pth in .*; download decoder.pth"):
         load_style_transfer(str(tmp_path))
     torch.save({"0.weight": torch.zeros(3)}, tmp_path / "vgg_normalised.pth")
     with pytest.raises(UserError, match=r"no decoder\.pth in"):

@@ -170,4 +170,4 @@ def test_usbs_own_datasets_are_made_for_the_base(usb_config: Config, monkeypatch
 def test_datasets_made_for_the_wrong_name_are_one_line(usb_config: Config) -> None:
     data = {"train_lb": usb_dataset("comatch_upcsc", True), "train_ulb": usb_dataset("comatch_upcsc", False)}
     algorithm = toy.build(usb_config(algorithm="comatch_upcsc"), data=data)
-    refused("comatch_upcsc: batches have no x_ulb_s_0, x_ulb_s_1; .* make them for 'comatch'", algorithm.train)
+    refused("comatch_upcsc: batches have no x_ulb_s_0, x_ulb_s_1; .* create them for 'comatch'", algorithm.train)
