@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--released",
         type=Path,
         metavar="FILE",
-        help="CSV file with results of the authors' code, to compare with, such as results/released_code.csv",
+        help="CSV file with results of the authors' code, to compare with, such as results/pacs96/released_code.csv",
     )
     parser.add_argument(
         "--metric",

@@ -18,6 +18,7 @@ from semilearn_ext.report.build import build, find_methods
 from semilearn_ext.report.gains import gains
 from semilearn_ext.report.layout import DASH, Cell, Column, Panel, signed, spread
 from semilearn_ext.report.methods import MethodId
+from semilearn_ext.report.released import released_table
 from semilearn_ext.report.results import Results
 from semilearn_ext.report.writers import markdown_panel
 
@@ -67,7 +68,16 @@ def protocols(folder: Path, names: Sequence[str]) -> Panel:
     return _panel(["Method", *_PROTOCOLS.values()], rows)
 
 
-_KINDS: dict[str, Callable[[Path, Sequence[str]], Panel]] = {"glance": glance, "protocols": protocols}
+def released(folder: Path, names: Sequence[str]) -> Panel:
+    """The released code's accuracy by target beside ours; the one name is the file with its numbers."""
+    return released_table(_results(folder, "last"), Path(*names)).panels[0]
+
+
+_KINDS: dict[str, Callable[[Path, Sequence[str]], Panel]] = {
+    "glance": glance,
+    "protocols": protocols,
+    "released": released,
+}
 
 
 def _results(folder: Path, protocol: str) -> Results:

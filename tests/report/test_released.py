@@ -15,7 +15,7 @@ from semilearn_ext.report.build import build
 from semilearn_ext.report.layout import DASH, MINUS
 from semilearn_ext.report.released import read_numbers, released_table
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "released_code.csv"
+PUBLISHED = Path(__file__).parents[2] / "results" / "pacs96" / "released_code.csv"
 
 
 def test_mean_and_range_beside_the_released_code(
