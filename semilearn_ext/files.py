@@ -1,7 +1,8 @@
 """Files that are complete or absent: written under a temporary name, flushed, renamed. Also: what is in folders.
 
 Nothing is ever written through a link that somebody has placed in a folder: temporary files are created exclusively,
-the rename replaces a link instead of following it, and files are appended to only if they are regular ones.
+the rename replaces a link instead of following it, files are appended to only if they are regular ones, and a device or
+pipe is never replaced by a file, which somebody with the rights to do so would miss.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
     because the disk is full, the temporary file is removed, the old ``path`` stays as it was, and the OSError names
     ``path``.
     """
+    if _is_special(path):
+        raise UserError(f"{path}: is a pipe, socket or device, and is not written to; choose the name of a file")
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +46,14 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:  # what is wrong with it, writing will say
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
 
 
 def open_to_append(path: Path) -> IO[bytes]:

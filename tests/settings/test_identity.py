@@ -147,5 +147,5 @@ def test_weights_that_are_no_file_are_one_line(kind: str, tmp_path: Path) -> Non
     elif kind == "huge":
         path.touch()
         os.truncate(path, 10**12)
-    with pytest.raises(UserError, match="pretrain_path: .*: cannot be read: "):
+    with pytest.raises(UserError, match=r"pretrain_path: .*: cannot be read: "):
         contents.file_hash(str(path), "pretrain_path")
