@@ -47,7 +47,8 @@ def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -
         if status.st_size > limit:
             raise UserError(f"{path}: cannot be read: larger than {limit / MEGABYTE:g} MB")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit)
+            # Python allocates what it is asked for; files without a size, as in /proc, are small.
+            return file.read(min(limit, max(status.st_size, MEGABYTE)))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     finally:

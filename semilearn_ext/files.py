@@ -1,7 +1,7 @@
 """Write files atomically (under a temporary name, flushed and renamed), and list the content of folders.
 
 Symbolic links are never followed when writing: temporary files are created exclusively, the rename replaces a link, and
-only regular files are appended to.
+only regular files are appended to. Devices, pipes and sockets are never replaced.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
     because the disk is full, the temporary file is removed, an existing ``path`` is not changed, and the OSError names
     ``path``.
     """
+    if _is_special(path):
+        raise UserError(f"{path}: is a pipe, socket or device, and is not written to; choose the name of a file")
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +45,14 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], flush: bo
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:  # writing will report it
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
 
 
 def open_to_append(path: Path) -> IO[bytes]:

@@ -105,3 +105,9 @@ def test_the_record_of_a_run_includes_nothing(tmp_path: Path) -> None:
     record.symlink_to(tmp_path / "secret.yaml")
     with pytest.raises(UserError, match="it is a symbolic link"):
         read_record(record)
+
+
+def test_a_large_limit_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"x" * 3_000_000)
+    assert len(documents.read_bytes(tmp_path / "weights", 2**60)) == 3_000_000
+    assert documents.read_bytes(Path("/proc/self/stat"), 2**60)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,23 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> N
 def test_a_name_that_is_no_valid_text_is_written_as_it_is(tmp_path: Path) -> None:
     files.write_text(tmp_path / "list.txt", os.fsdecode(b"caf\xe9.jpg"))
     assert (tmp_path / "list.txt").read_bytes() == b"caf\xe9.jpg"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_a_pipe_or_device_is_not_replaced_by_a_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "special"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        except OSError as error:
+            pytest.skip(f"no device can be made here: {error.strerror}")
+    before = os.lstat(path)
+    with pytest.raises(UserError, match="is a pipe, socket or device, and is not written to"):
+        files.write_text(path, "text")
+    assert os.path.samestat(os.lstat(path), before)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["special"]

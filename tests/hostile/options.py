@@ -19,14 +19,13 @@ from tests.hostile.inputs import Case
 from tests.image_trees import grow
 from tests.report.write_run import domains, write_run
 
+# No device of this machine is among them: a mistake in a command that writes would replace it.
 TEXTS = (
     *("", " ", "nan", "-1", "0", "1e400", "9" * 400, "x" * 5000, "\x1b[31m", "\udcff", "é", "日本", "\u202e", "\n"),
     *(
         "..",
         "~nobody/x",
         "~",
-        "/dev/zero",
-        "/dev/null",
         "none",
         "true",
         "{}",

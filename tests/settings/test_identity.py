@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from semilearn_ext.data.decode import decode, read
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.sweep import Grid, experiments
 from semilearn_ext.settings import Settings, config_hash, settings_from
@@ -123,3 +125,27 @@ def test_weights_that_change_within_a_process_are_read_again(tmp_path: Path) -> 
         return config_hash(settings_from(pretrained=True, pretrain_path=str(tmp_path / "weights.pth")))
 
     assert hash_with(b"one") != hash_with(b"two")
+
+
+def test_bytes_tell_apart_images_that_decode_to_the_same_pixels(pets: Path) -> None:
+    """Why own images count by their bytes: the pixels of a run depend on its size and on the decoder."""
+    path = pets / "day" / "cat" / "pic_000.png"
+    before, pixels = config_hash(own(pets)), decode(read(path)).tobytes()
+    with Image.open(path) as image:
+        image.save(path, compress_level=1)
+    assert decode(read(path)).tobytes() == pixels
+    assert config_hash(own(pets)) != before
+
+
+@pytest.mark.parametrize("kind", ["fifo", "/dev/zero", "folder", "huge"])
+def test_weights_that_are_no_file_are_one_line(kind: str, tmp_path: Path) -> None:
+    path = Path(kind) if kind.startswith("/") else tmp_path / kind
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 10**12)
+    with pytest.raises(UserError, match=r"pretrain_path: .*: cannot be read: "):
+        contents.file_hash(str(path), "pretrain_path")
