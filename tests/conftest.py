@@ -32,7 +32,7 @@ SHARED = ROOT.parent / "shared"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--freeze-host-waits", action="store_true", help="write tests/fixtures/host_waits.json anew")
+    parser.addoption("--freeze-host-waits", action="store_true", help="update tests/fixtures/host_waits.json")
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Sett
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of one's own: three domains, five classes, eight images of each."""
+    """A user's own images: three domains, five classes, eight images of each."""
     from tests.image_trees import grow
 
     folder = tmp_path_factory.mktemp("images")
