@@ -32,8 +32,8 @@ SHARED = ROOT.parent / "shared"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--freeze-host-waits", action="store_true", help="write tests/fixtures/host_waits.json anew")
-    parser.addoption("--without-gpu", action="store_true", help="train every method of tests/gpu on a CPU, too")
+    parser.addoption("--freeze-host-waits", action="store_true", help="update tests/fixtures/host_waits.json")
+    parser.addoption("--without-gpu", action="store_true", help="train every method of tests/gpu on a CPU as well")
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Sett
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of one's own: three domains, five classes, eight images of each."""
+    """A user's own images: three domains, five classes, eight images of each."""
     from tests.image_trees import grow
 
     folder = tmp_path_factory.mktemp("images")

@@ -350,7 +350,7 @@ def test_extensions_are_listed(in_folder: Path, capsys: pytest.CaptureFixture[st
 def test_the_spec_of_a_shipped_plugin_is_the_extensions(in_folder: Path) -> None:
     """The two specs of the entropy plug-in in docs/extending.md differ in the implementation alone."""
     shipped: dict[str, Any] = {}
-    exec(blocks(EXTENDING.split("## Shipping")[1], "python")[0], shipped)
+    exec(blocks(EXTENDING.split("## Making it part")[1], "python")[0], shipped)
     with contextlib.redirect_stdout(None):
         main(["list", "--extend", "entropy.py"])
     extension = registry.PLUGINS.get("entropy", "test")

@@ -16,6 +16,9 @@ DIALECT = {
     rf"\b({COUNTED}) an? ({UNITS})\b(?! (was|is|has|can|that))": "use 'per'",
     r"\bgoes on\b": "use 'continues' or 'resumes'",
     r"\bwhat was (said|made|found)\b": "name it",
+    r"\banew\b": "use 'again'",
+    r"\bLight: no torch\b": "use 'Does not import torch'",
+    r"\bof one's own\b": "use 'your own' or 'a user's own'",
     r"\bgot a (int|object|str|array|NoneType)\b": "a type has no article",
     r"(?<!-)\b(labeled|unlabeled) (images?|data|loss|view)\b": "British spelling, as in the rest",
 }

@@ -75,7 +75,7 @@ class Averages:
             if name == "ema" or step > self.first_step:
                 average.update(tensors)
 
-    def begun(self) -> list[str]:
+    def started(self) -> list[str]:
         """The names of the averages with at least one update."""
         return [name for name, average in self.kept.items() if average.updates]
 

@@ -109,7 +109,7 @@ def measure(algorithm: SSDGBase) -> tuple[dict[str, Any], Details]:
 def measure_averages(algorithm: SSDGBase) -> dict[str, float]:
     """``target/top1.ema``, ``source_val/top1.ema`` and the same for ``swa``. Does not affect training."""
     metrics = {}
-    for name in algorithm.averages.begun():
+    for name in algorithm.averages.started():
         with algorithm.averages.applied(name, algorithm.model):
             if name == "swa":
                 estimate_statistics(algorithm)

@@ -1,4 +1,4 @@
-"""Small trees in the published layouts, folders of one's own, label splits, and what is refused."""
+"""Small trees in the published layouts, a user's own folders, label splits, and errors."""
 
 from __future__ import annotations
 

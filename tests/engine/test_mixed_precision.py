@@ -102,7 +102,7 @@ def test_the_network_gets_its_own_weights_back_after_an_evaluation_within_autoca
 
 @pytest.mark.parametrize("before", ["float32", "bf16"])
 def test_a_run_goes_on_in_fp16(before: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
-    """On an older card than the one it began on. The gradient scaler begins anew."""
+    """On an older GPU than the one it was started on. The gradient scaler starts with its initial state."""
     state = checkpoint_of(tinier(device="cuda", precision=before), 2)
     pretend_cuda.bf16 = False
     algorithm = build(tinier(device="cuda"))

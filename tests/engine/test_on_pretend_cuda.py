@@ -1,6 +1,6 @@
 """Every method in every step on the pretend CUDA device, in the precision that is the default there.
 
-``tests/fixtures/host_waits.json`` says what the host waits for in a step. After an intended change, write it anew with
+``tests/fixtures/host_waits.json`` says what the host waits for in a step. After an intended change, update it with
 ``pytest tests/engine/test_on_pretend_cuda.py --freeze-host-waits``.
 """
 

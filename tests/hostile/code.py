@@ -1,4 +1,4 @@
-"""Run folders, configs and plans of a stranger that bring code along. No command may run it unless it is told to."""
+"""Untrusted run folders, configs and plans that contain code. No command may run it without permission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plug-in mechanism on every base that can take one, and UPCSC on top of it."""
+"""The plug-in mechanism on every base that supports plug-ins, and UPCSC."""
 
 from __future__ import annotations
 

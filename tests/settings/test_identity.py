@@ -1,4 +1,4 @@
-"""What makes an experiment: settings, the content of named files and of one's own images; never where they are."""
+"""The identity of an experiment: settings, and the content (not the location) of files and a user's own images."""
 
 from __future__ import annotations
 
