@@ -35,8 +35,13 @@ def grouped_features(
 @contextmanager
 def _normalising(model: nn.Module, sizes: list[int], repeats: Mapping[int, int]) -> Iterator[None]:
     layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    key = (*sizes, *repeats.items())
     for layer in layers:
-        layer.forward = partial(_forward, layer, sizes=sizes, repeats=repeats)  # type: ignore[method-assign]
+        # One object per division into groups: a compiled network is compiled again whenever it finds another one.
+        known = layer.__dict__.setdefault("_grouped_forwards", {})
+        if key not in known:
+            known[key] = partial(_forward, layer, sizes=sizes, repeats=repeats)
+        layer.forward = known[key]  # type: ignore[method-assign]
     try:
         yield
     finally:
