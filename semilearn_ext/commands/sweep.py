@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -168,6 +169,8 @@ def _run_here(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) 
     _refuse(arguments, _SLURM_OPTIONS, "an option of --launcher slurm")
     gpus = local.visible_gpus(arguments.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     slots = local.assign_slots(arguments.jobs, gpus, arguments.jobs_per_gpu)
+    if gpus and can_fork():
+        warnings.warn("--gpus: no driver of an NVIDIA or AMD GPU was found; the runs use the CPU", stacklevel=1)
     plan.write(chosen)
     if chosen:
         os.environ.setdefault("OMP_NUM_THREADS", str(local.threads_per_run(len(slots))))

@@ -68,9 +68,13 @@ def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start
     return start
 
 
+GPU_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/usr/lib/wsl/lib/libcuda.so.1")
+"""Files that exist on Linux with a driver of an NVIDIA GPU, of an AMD GPU, or of the Windows Subsystem for Linux."""
+
+
 def can_fork() -> bool:
     """Whether jobs can be forked: only without a GPU, because a process that has initialised one cannot fork safely."""
-    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists()
+    return sys.platform == "linux" and not any(Path(path).exists() for path in GPU_DRIVERS)
 
 
 def by_fork(target: Callable[[Path, int], int], preload: str) -> Start:

@@ -146,3 +146,15 @@ def test_a_slurm_job_gets_the_cores_that_it_can_use(
     line = f"sweep --launcher slurm --time 5 --gpus_per_node 1 --targets pen --save_dir {tmp_path} {flags}"
     assert run(line) == 0
     assert [request.parameters()["cpus_per_task"] for request in requests] == [cores]
+
+
+@pytest.mark.parametrize("flags", ["--gpus 0", ""])
+def test_gpus_of_a_machine_without_any_are_a_warning(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr("semilearn_ext.runs.process_pool.GPU_DRIVERS", (str(tmp_path / "absent"),))
+    monkeypatch.setattr("semilearn_ext.runs.local.run", lambda *_: None)
+    assert run(f"sweep --targets pen --save_dir {tmp_path} {flags}") == 2  # nothing was run
+    messages = [str(warning.message) for warning in recwarn if "--gpus" in str(warning.message)]
+    expected = ["--gpus: no driver of an NVIDIA or AMD GPU was found; the runs use the CPU"] if flags else []
+    assert messages == (expected if sys.platform == "linux" else [])

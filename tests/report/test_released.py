@@ -54,6 +54,6 @@ def test_mistakes(run: Callable[..., Path], tmp_path: Path) -> None:
     file.write_text("dataset,labels_per_class,accuracy\npacs,10,50\n")
     with pytest.raises(UserError, match="no column method, target"):
         read_numbers(file)
-    file.write_text("labels_per_class,accuracy\nten,50\n")
+    file.write_text("dataset,labels_per_class,method,target,accuracy\npacs,ten,fixmatch,sketch,50\n")
     with pytest.raises(UserError, match="cannot be read"):
         read_numbers(file)
