@@ -229,7 +229,7 @@ def test_use_cat_is_refused_or_keeps_every_gradient(tiny: Tiny) -> None:
                 continue
             values = {"algorithm": f"{base.name}_{plugin.name}", "use_cat": False, "batch_size": 6}
             if base.weak_needs_cat:
-                with pytest.raises(UserError, match="without gradient, and plug-ins need that"):
+                with pytest.raises(UserError, match="without gradient, which plug-ins need"):
                     tiny(**values)
                 refused.add(base.name)
                 continue

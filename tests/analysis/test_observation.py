@@ -97,7 +97,7 @@ def test_a_config_is_trained_once_for_every_target(
 
 
 def test_mistakes_are_refused(analyse: Analyse, train_run: TrainRun, pair: tuple[FinishedRun, FinishedRun]) -> None:
-    with pytest.raises(UserError, match="give either --c FILE"):
+    with pytest.raises(UserError, match="pass either --c FILE"):
         analyse("observation")
     with pytest.raises(UserError, match="--epoch needs --c FILE"):
         analyse("observation", pair[0].path, "--epoch", "3")

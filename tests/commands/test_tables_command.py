@@ -136,7 +136,10 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
             "--metric: no run recorded 'unlabelled/top1' (recorded: source_val/top1, target/top1, "
             "unlabeled/inclusion_rate, unlabeled/top1, unlabeled/uus_rate)",
         ),
-        (("runs", "--metric", "unlabeled/top1", "--protocol", "oracle"), "--protocol: unlabeled/top1 is recorded at"),
+        (
+            ("runs", "--metric", "unlabeled/top1", "--protocol", "oracle"),
+            "--protocol: unlabeled/top1 is recorded only at",
+        ),
         (("runs", "--out", "file", "--format", "md"), "--out: file: cannot be written"),
         (("runs", "--out", "a.md", "--format", "csv"), "--format: csv cannot be written to the single file a.md"),
     ],

@@ -40,7 +40,7 @@ def test_averaged_weights_have_columns_where_all_runs_have_them() -> None:
     frame = by_target(both)
     assert list(frame.columns) == ["last", "source_val", "oracle", "ema", "seconds"]
     assert frame.loc["mean", "ema"] == pytest.approx(70)
-    assert "ema, swa: averages of the weights" in render(both)
+    assert "ema, swa: averaged weights" in render(both)
 
 
 def test_the_text_explains_itself() -> None:
