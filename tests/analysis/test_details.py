@@ -78,7 +78,7 @@ def test_seeds_of_one_method_are_one_panel(train_run: TrainRun) -> None:
 
 def test_mistakes_are_refused(train_run: TrainRun, tmp_path: Path) -> None:
     base = train_run(seed=2)
-    with pytest.raises(UserError, match="at most 2 methods; these are of 3: fixmatch, supervised, fixmatch_upcsc"):
+    with pytest.raises(UserError, match="at most 2 methods, got 3: fixmatch, supervised, fixmatch_upcsc"):
         read_panels(
             [base, train_run(algorithm="supervised", seed=2), train_run(algorithm="fixmatch_upcsc", seed=2)], "target"
         )
