@@ -183,4 +183,6 @@ def _build(root: Path, names: Sequence[str], about: Description, path: Path, pro
                 about.not_square.append(number)
             yield from rows
 
+    if path.is_fifo() or path.is_socket():  # writing would refuse to replace it, and the name is this cache's alone
+        path.unlink()
     return write_pixels(path, about, rows)
