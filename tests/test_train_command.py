@@ -27,7 +27,7 @@ def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
     assert done.stdout.startswith("usage: ssdg train --c FILE")
-    for text in ("data: what it is trained on", "--target_domain", "--p_cutoff", "machine: where it runs"):
+    for text in ("data: dataset, labels and batches", "--target_domain", "--p_cutoff", "machine: device, precision"):
         assert text in done.stdout
 
 
