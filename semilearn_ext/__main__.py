@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -77,11 +78,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def console(argv: Sequence[str] | None = None) -> int:
     """The console script ``ssdg``: run a command and return its exit code."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):  # file names may not be valid text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     show_warnings_on_one_line()
     return exit_code_of(lambda: main(argv))
+
+
+def _open_closed_streams() -> None:
+    """Replace streams that the caller has closed (``>&-``): the first file to be opened would get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
 
 
 if __name__ == "__main__":

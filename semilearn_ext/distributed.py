@@ -49,10 +49,17 @@ class ProcessGroup:
         if not self.distributed:
             return
         trained = [p for p in parameters if p.requires_grad]
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in trained])
+        for parameter in trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [p.grad for p in trained if p.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         self.all_reduce(flat).div_(self.world_size)
-        for parameter, mean in zip(trained, flat.split([p.numel() for p in trained]), strict=True):
-            parameter.grad = mean.view_as(parameter)
+        # Copied, so that gradients keep the memory format of the weights, which the optimizer's fused update needs.
+        means = [
+            mean.view(g.shape) for mean, g in zip(flat.split([g.numel() for g in gradients]), gradients, strict=True)
+        ]
+        torch._foreach_copy_(gradients, means)
 
     def any(self, flag: bool, device: torch.device) -> bool:
         """True in every process if ``flag`` is true in at least one of them."""
@@ -113,8 +120,11 @@ def from_environment() -> ProcessGroup:
 def init(group: ProcessGroup, device: torch.device) -> None:
     """Connect to the other processes: NCCL between GPUs, gloo elsewhere."""
     if group.distributed and not dist.is_initialized():
+        on_gpu = device.type == "cuda"
         # The others wait while the first process decodes a dataset, which may exceed the default of ten minutes.
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=3))
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo", timeout=timedelta(hours=3), device_id=device if on_gpu else None
+        )
 
 
 def destroy() -> None:

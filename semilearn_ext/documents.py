@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 
 MEGABYTE = 2**20
 YAML_BYTES = MEGABYTE
@@ -47,8 +47,8 @@ def read_bytes(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) -
         if status.st_size > limit:
             raise UserError(f"{path}: cannot be read: larger than {limit / MEGABYTE:g} MB")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # Python allocates what it is asked for; files without a size, as in /proc, are small.
-            return file.read(min(limit, max(status.st_size, MEGABYTE)))
+            # Python allocates what it is asked for, and tables read thousands of files. Those in /proc have no size.
+            return file.read(min(limit, status.st_size or MEGABYTE))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     finally:
@@ -71,11 +71,11 @@ def read_json(path: Path, limit: int = 16 * MEGABYTE, *, follow: bool = True) ->
 
 
 def parse_json(content: bytes | str, where: str) -> Any:
-    """Parse a JSON text. Integers must not be larger than the largest float."""
+    """Parse a JSON text. Integers must not be larger than the largest float. A duplicate name is an error."""
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
         has_long_number = re.search(r"\d{300}", text) is not None
-        return json.loads(text, parse_int=_bounded_int if has_long_number else None)
+        return (_BOUNDED if has_long_number else _DECODER).decode(text)
     except RecursionError:
         raise UserError(f"{where}: cannot be read: nested too deeply") from None
     except ValueError as error:
@@ -88,12 +88,26 @@ def _bounded_int(digits: str) -> int:
     return int(digits)
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {shown(next(name for name in names if names.count(name) > 1))} is given twice")
+    return values
+
+
+# Creating a decoder for every text takes as long as reading a small one.
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_repeats)
+_BOUNDED = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_int=_bounded_int)
+
+
 def read_yaml(path: Path, *, follow: bool = True) -> Any:
     return parse_yaml(read_text(path, YAML_BYTES, follow=follow), str(path))
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse a YAML text. A duplicate key is an error, because one of its values would be lost."""
+    """Parse a YAML text. A duplicate key is an error, because one of its values would be lost, and so is a number that
+    YAML 1.1 reads differently than a reader would: 010 is 8, and 1:30 is 90."""
     try:
         _check_growth(text)
         return yaml.load(text, Loader=_Loader)
@@ -126,7 +140,7 @@ def _check_growth(text: str) -> None:
 
 
 class _Loader(_SafeLoader):
-    """The safe loader, which rejects duplicate keys."""
+    """The safe loader, which rejects duplicate keys and numbers that are not decimal."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -134,3 +148,16 @@ class _Loader(_SafeLoader):
         if twice is not None:
             raise yaml.YAMLError(f"the key {twice!r} is given twice")
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: Any) -> Any:
+        if not re.fullmatch(r"[-+]?(0|[1-9]\d*|\d*\.\d*([eE][-+]?\d+)?|\.(inf|Inf|INF|nan|NaN|NAN))", node.value):
+            raise yaml.YAMLError(
+                f"{shown(node.value)} in line {node.start_mark.line + 1} is not a decimal number; write it as one, or "
+                f"put it in quotes if it is a name"
+            )
+        is_int = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)

@@ -105,6 +105,10 @@ def exit_code_of(main: Callable[[], None]) -> int:
     except RuntimeError as error:
         if str(error).startswith("Symlink loop"):  # Path.resolve() before Python 3.13
             return _failed(f"{str(error).removeprefix('Symlink loop from ')}: a link that leads to itself")
+        if str(error).startswith("Could not determine home"):  # '~' without HOME, or '~name' of an unknown user
+            return _failed(
+                "a path begins with '~', but that home directory is unknown; set HOME, or write the path in full"
+            )
         if not _is_out_of_memory(error):
             raise
         reason = str(error).split("\n")[0][:200]

@@ -34,8 +34,8 @@ def check_name(name: str, where: str) -> str:
 
 def check_folder_name(name: str, where: str) -> str:
     """Return ``name`` if it may be the name of an existing folder, such as that of a domain; otherwise raise a
-    UserError. Spaces and other characters are allowed, but no path separators and control characters."""
-    if not name.strip() or name.startswith(".") or re.search(r"[/\\\0-\x1f\x7f]", name):
+    UserError. Spaces and other characters are allowed, but no path separators and nothing that cannot be printed."""
+    if not name.strip() or name.startswith(".") or not name.isprintable() or re.search(r"[/\\]", name):
         raise UserError(f"{where}: {shown(name)} is not a valid folder name; rename it")
     return _check_length(name, where)
 

@@ -231,5 +231,11 @@ def _report(logger: logging.Logger, line: str) -> None:
 def join_processes(settings: Settings) -> ProcessGroup:
     """Join the process group started by ``torchrun``."""
     group = distributed.from_environment()
-    distributed.init(group, device.choose_device(settings, group.local_rank))
+    own = device.choose_device(settings, group.local_rank)
+    if group.distributed and own.type == "mps":
+        raise UserError(
+            f"{settings.where('device')}: several processes cannot share an Apple GPU; start a single process, or use "
+            f"--device cpu"
+        )
+    distributed.init(group, own)
     return group

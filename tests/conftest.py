@@ -1,4 +1,4 @@
-"""What several tests share: small settings, a small digits_mini, and training in a process of its own."""
+"""Fixtures of several tests: small settings, a small digits_mini, and training in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-# Tests run beside each other and beside other work; two cores shared by many threads are slower than one each.
+# Tests run in parallel with other work, and more threads than cores make all of them slower.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from semilearn_ext import registry
@@ -29,6 +29,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+TINY: dict[str, Any] = {
+    "target_domain": "pen",
+    "labels_per_class": 5,
+    "batch_size": 6,
+    "num_train_iter": 4,
+    "num_eval_iter": 2,
+    "flip": False,
+    "lr": 0.05,
+    "device": "cpu",
+    "progress": False,
+    "average": "none",  # averages take two more evaluations per run
+}
+"""Settings of a run that takes a second: a few steps with few images."""
+FinalStates = Callable[..., list[dict[str, Any]]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def forget_extensions() -> Iterator[None]:
-    """What a test adds with ``extend`` is not there for the next one."""
+    """Remove what a test has registered with ``extend`` before the next test."""
     yield
     registries = (registry.ALGORITHMS, registry.PLUGINS, registry.DATASETS, registry.NETS)
     for origin in {origin for kind in registries for origin in kind.origins.values()} - {registry.HOME}:
@@ -49,9 +63,9 @@ def forget_extensions() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all tests, with digits_mini in it, drawn once and thinned out to 20 images per class and domain.
+    """One cache for all tests. It contains digits_mini, generated once and reduced to 20 images per class and domain.
 
-    Most of the time of a tiny run is its evaluation, which takes all images.
+    A tiny run spends most of its time on the evaluation, which uses all images.
     """
     folder = tmp_path_factory.mktemp("cache")
     domains = {name: _first_of_each_class(images, 20) for name, images in digits_generator.generate().items()}
@@ -66,7 +80,7 @@ def _first_of_each_class(domain: DomainImages, count: int) -> DomainImages:
 
 @pytest.fixture(scope="session")
 def adain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """AdaIN's published weights, or, where ../shared is absent, random ones in files of the same form."""
+    """AdaIN's published weights, or random ones in files of the same format if ../shared does not exist."""
     published = SHARED / "weights" / "adain"
     if published.is_dir():
         return published
@@ -82,35 +96,19 @@ def adain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def device() -> torch.device:
-    """A GPU, CUDA or MPS, where there is one, else the CPU."""
-    import torch
+    """A GPU, CUDA or MPS, where there is one that works, else the CPU."""
+    from semilearn_ext.engine.device import choose_device
 
-    if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return choose_device(settings_from())
 
 
 @pytest.fixture
 def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Settings]:
-    """Settings of a run that takes a second: a few steps of few images. Keywords override."""
+    """Settings of a tiny run. Keywords override those of ``TINY``."""
 
     def make(**values: Any) -> Settings:
-        defaults: dict[str, Any] = {
-            "target_domain": "pen",
-            "labels_per_class": 5,
-            "batch_size": 6,
-            "num_train_iter": 4,
-            "num_eval_iter": 2,
-            "flip": False,
-            "lr": 0.05,
-            "device": "cpu",
-            "progress": False,
-            "average": "none",  # two more evaluations per run, which only the tests of averages need
-            "cache_dir": str(cache_dir),
-            "adain_dir": str(adain_dir),
-            "save_dir": str(tmp_path / "runs"),
-        }
-        return settings_from(**{**defaults, **values})
+        folders = {"cache_dir": cache_dir, "adain_dir": adain_dir, "save_dir": tmp_path / "runs"}
+        return settings_from(**{**TINY, **{name: str(path) for name, path in folders.items()}, **values})
 
     return make
 
@@ -118,10 +116,10 @@ def tiny(cache_dir: Path, adain_dir: Path, tmp_path: Path) -> Callable[..., Sett
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's own images: three domains, five classes, eight images of each."""
-    from tests.image_trees import grow
+    from tests.image_trees import write_images
 
     folder = tmp_path_factory.mktemp("images")
-    grow(folder, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
+    write_images(folder, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
     return folder
 
 
@@ -144,7 +142,7 @@ def tinier(tiny: Callable[..., Settings], image_folder: Path) -> Callable[..., S
 
 @pytest.fixture
 def pretend_cuda() -> Iterator[PretendCuda]:
-    """A CUDA device that is not there; see ``tests/pretend_cuda.py``."""
+    """A simulated CUDA device; see ``tests/pretend_cuda.py``."""
     from tests.pretend_cuda import pretend
 
     with pretend() as device:
@@ -153,14 +151,14 @@ def pretend_cuda() -> Iterator[PretendCuda]:
 
 @pytest.fixture
 def train(cache_dir: Path, tmp_path: Path) -> Callable[..., Forked]:
-    """Start ``ssdg train`` in a process of its own."""
+    """Start ``ssdg train`` in a separate process."""
     common = ("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu")
     return lambda *arguments: Forked("train", *common, *arguments, cwd=tmp_path)
 
 
 @pytest.fixture
 def train_script(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run train.py as a user would, in a new interpreter, or in those that ``prefix`` starts."""
+    """Run train.py as a user would, in a new interpreter, or with the launcher ``prefix``."""
 
     def run(*arguments: str, prefix: tuple[str, ...] = (sys.executable,)) -> subprocess.CompletedProcess[str]:
         common = ("--cache_dir", str(cache_dir), "--save_dir", str(tmp_path / "runs"), "--device", "cpu")
@@ -172,7 +170,7 @@ def train_script(cache_dir: Path, tmp_path: Path) -> Callable[..., subprocess.Co
 
 @pytest.fixture
 def stop_after() -> Callable[[Settings, int], None]:
-    """Begin a run and ask it to stop after some steps, as Ctrl-C would."""
+    """Start a run and request a stop after some steps, as Ctrl-C does."""
 
     def run(settings: Settings, steps: int) -> None:
         from semilearn.core.hooks import Hook
@@ -196,3 +194,22 @@ def stop_after() -> Callable[[Settings, int], None]:
             algorithm.train()
 
     return run
+
+
+@pytest.fixture
+def final_states(stop_after: Callable[[Settings, int], None], tmp_path: Path) -> FinalStates:
+    """Train without interruption, and again with a stop after some steps; return the final state of both models."""
+
+    def train(make: Callable[..., Settings], stop: int, num_workers: int = 0, **values: Any) -> list[dict[str, Any]]:
+        from semilearn_ext import training
+        from semilearn_ext.engine.checkpoint import checkpoint_files, load
+        from semilearn_ext.runs.folder import run_path
+
+        uninterrupted = make(**values, save_dir=str(tmp_path / "uninterrupted"))
+        interrupted = make(**values, save_dir=str(tmp_path / "interrupted"), num_workers=num_workers)
+        training.run(uninterrupted)
+        stop_after(interrupted, stop)
+        training.run(interrupted)
+        return [load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (uninterrupted, interrupted)]
+
+    return train

@@ -1,4 +1,4 @@
-"""Every method in every step it can be trained with, and options with which few steps are enough to see all of it."""
+"""Every method with every step that it supports, and options with which all its losses are active after a few steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ METHODS = [
     (name, step) for name in registry.methods() for step in registry.steps_of(registry.parse_method(name, "").base)
 ]
 _KEEP_ALL = ("adamatch", "comatch", "defixmatch", "fixmatch", "flexmatch", "simmatch", "stylematch", "uda")
-_EAGER: dict[str, dict[str, Any]] = {
+_ACTIVE_LOSS: dict[str, dict[str, Any]] = {
     **{name: {"p_cutoff": 0.0} for name in _KEEP_ALL},
     **{name: {"unsup_warm_up": 0.01} for name in ("meanteacher", "mixmatch", "pimodel", "remixmatch", "vat")},
     "dash": {"num_wu_iter": 2},
@@ -18,9 +18,9 @@ _EAGER: dict[str, dict[str, Any]] = {
 }
 
 
-def eager(name: str, step: str) -> dict[str, Any]:
-    """Settings with which the unlabelled loss counts from the beginning."""
-    return {"algorithm": name, "step": step, **_EAGER.get(registry.parse_method(name, "").base, {})}
+def active_loss(name: str, step: str) -> dict[str, Any]:
+    """Settings with which the unlabelled loss is not zero from the first step."""
+    return {"algorithm": name, "step": step, **_ACTIVE_LOSS.get(registry.parse_method(name, "").base, {})}
 
 
 def batch_of(algorithm: Any, epoch: int, step: int) -> dict[str, Any]:

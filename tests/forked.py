@@ -1,7 +1,7 @@
-"""The command ``ssdg`` in a process of its own that has done the imports already: a fork of the tests' process.
+"""The command ``ssdg`` in a separate process that has already imported everything: a fork of the tests' process.
 
-A new interpreter spends ten seconds of processor time on the imports of torch and USB. A fork is as real when it is
-killed, runs out of disk space or holds a lock. Tests of the imports themselves start an interpreter.
+A new interpreter spends ten seconds of processor time on the imports of torch and USB. A fork behaves in the same way
+when it is killed, runs out of disk space or holds a lock. Tests of the imports start an interpreter.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 from semilearn_ext.__main__ import console
 
-# Only ever reached when something hangs, so no busy machine is too slow for it.
+# Only reached when something hangs, however busy the machine is.
 PATIENCE = 900.0
+
+
+def wait_for(condition: Callable[[], object], interval: float = 0.01) -> None:
+    """Wait until ``condition`` is true, checking it every ``interval`` seconds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {condition}"
+        time.sleep(interval)
 
 
 class Forked:
@@ -28,7 +37,7 @@ class Forked:
     def __init__(self, *arguments: str, cwd: Path) -> None:
         self.args = arguments
         self.returncode: int | None = None
-        importlib.import_module("semilearn_ext.training")  # torch and USB, once for all of them
+        importlib.import_module("semilearn_ext.training")  # torch and USB, once for all forks
         self._files = [tempfile.TemporaryFile() for _ in ("stdout", "stderr")]  # noqa: SIM115
         sys.stdout.flush()
         sys.stderr.flush()
@@ -78,7 +87,7 @@ class Forked:
         return self.output()
 
     def output(self) -> tuple[str, str]:
-        """What it has printed so far."""
+        """Its output and errors so far."""
         texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in self._files]
         return texts[0], texts[1]
 

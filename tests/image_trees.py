@@ -19,8 +19,8 @@ def picture(path: Path, seed: int = 0, mode: str = "RGB", side: int = 20) -> Pat
     return path
 
 
-def grow(root: Path, folders: list[str], count: int, ending: str = "jpg") -> None:
-    """``count`` different pictures in each folder."""
+def write_images(root: Path, folders: list[str], count: int, ending: str = "jpg") -> None:
+    """Write ``count`` different images to each folder."""
     for number, folder in enumerate(folders):
         for k in range(count):
             picture(root / folder / f"pic_{k:03d}.{ending}", seed=1000 * number + k)
@@ -29,7 +29,7 @@ def grow(root: Path, folders: list[str], count: int, ending: str = "jpg") -> Non
 def pacs(root: Path, count: int = 6, splits: bool = True) -> None:
     domains = PACS.domains
     images = root / "pacs" / "images" if splits else root / "pacs"
-    grow(images, [f"{d}/{c}" for d in domains for c in PACS_CLASSES], count)
+    write_images(images, [f"{d}/{c}" for d in domains for c in PACS_CLASSES], count)
     if splits:
         (root / "pacs" / "splits").mkdir()
         for domain in domains:

@@ -1,9 +1,9 @@
 """A pretend CUDA device, for machines that have none.
 
-Its tensors hold real values on the CPU, but they say that they are on ``cuda:0`` and obey CUDA's rules: they are not
-converted to numpy, they do not meet tensors of the CPU in an operation, their random numbers come from a generator of
-their own, and copies from memory that is not pinned do not run beside the host. Everything that would make the host
-wait for a GPU is recorded with the line that asked for it.
+Its tensors hold real values on the CPU, but they report ``cuda:0`` as their device and obey CUDA's rules: they cannot
+be converted to numpy, they cannot be combined with tensors on the CPU in an operation, their random numbers come from
+a separate generator, and asynchronous copies need pinned memory. Everything that would make the host wait for a GPU is
+recorded with the line of code that caused it.
 
     def test_a_step(pretend_cuda):
         algorithm = build(tiny(device="cuda"))
@@ -11,7 +11,7 @@ wait for a GPU is recorded with the line that asked for it.
             algorithm.step(**batch)
         assert not waits
 
-What it cannot show: speed, memory, and the rounding of CUDA's kernels.
+It does not simulate speed, memory, or the rounding of CUDA's kernels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEMORY = 8 * 2**30
 
 
 class Wait(NamedTuple):
-    """What the host waited for, and the line of USB or of this package that asked for it."""
+    """What the host waited for, and the line of USB or of this package that caused it."""
 
     kind: str
     place: str
@@ -73,7 +73,7 @@ class PretendTensor(torch.Tensor):
     @data.setter
     def data(self, other: torch.Tensor) -> None:
         if not isinstance(other, PretendTensor):
-            raise RuntimeError("data on the CPU cannot take the place of data on cuda:0")
+            raise RuntimeError("data on the CPU cannot replace data on cuda:0")
         self.values = other.values
 
     def numpy(self, **_: Any) -> Any:  # type: ignore[override]
@@ -106,7 +106,7 @@ class PretendTensor(torch.Tensor):
 
 
 class PretendCuda:
-    """The device: its random number generator, and what the host waited for since it was last asked."""
+    """The device: its random number generator, and what the host has waited for."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(0)
@@ -115,7 +115,7 @@ class PretendCuda:
 
     @contextmanager
     def counted(self) -> Iterator[Counter[Wait]]:
-        """The waits of what is done in this context."""
+        """The waits that occur within this context."""
         before, self.waits = self.waits, Counter()
         try:
             yield self.waits
@@ -127,7 +127,7 @@ class PretendCuda:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """torch's own generator stands in for that of the device."""
+        """Within this context, torch's own generator has the state of the device's generator."""
         host = torch.default_generator.get_state()
         torch.default_generator.set_state(self.generator.get_state())
         try:
@@ -164,7 +164,7 @@ def _place() -> str:
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """One operation of which an argument, or the result, is on the device."""
+    """One operation with an argument or a result on the device."""
     name = func._schema.name.partition("::")[2]
     _check_devices(name, [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)])
     _note_waits(name, args, kwargs)
@@ -228,7 +228,7 @@ def _is_pinned(tensor: torch.Tensor) -> bool:
 
 
 class _Factories(TorchDispatchMode):
-    """Tensors that an operation creates on the way, without an argument on the device, are on the device too."""
+    """Tensors that an operation creates internally, without an argument on the device, are on the device too."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -238,7 +238,7 @@ class _Factories(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """Sees every call that names a device."""
+    """Intercepts every call that names a device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -294,7 +294,7 @@ def _moved(
 
 
 class _Move(torch.autograd.Function):
-    """A copy to the other side, through which gradients flow back."""
+    """A copy between host and device, through which gradients flow back."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, copied: Callable[[torch.Tensor], torch.Tensor], to_cpu: bool) -> Any:
@@ -326,7 +326,7 @@ _CONVERSIONS: dict[Any, Callable[..., Any]] = {
 
 
 class _Autocast(torch.autocast):
-    """Autocast for the device is the CPU's."""
+    """Autocast for the device is that of the CPU."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
@@ -336,7 +336,7 @@ _GROUP = "_group_tensors_by_device_and_dtype"
 
 
 def _grouped(group: Callable[..., Any]) -> Callable[..., Any]:
-    """torch groups gradients by the device that is beneath the subclass, which is the CPU."""
+    """torch groups gradients by the device of the wrapped values, which is the CPU."""
 
     def by_device(lists: Any, *args: Any) -> Any:
         on = DEVICE if any(isinstance(leaf, PretendTensor) for leaf in tree_leaves(lists)) else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""The layers: what may import what. A package imports from packages to its left only."""
+"""The layers of the package: a package imports only from packages to its left."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def imports(path: Path, top_level_only: bool) -> set[str]:
 
 def package(path: Path) -> str:
     name = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    # The names that a setting may take are part of the settings.
+    # The registry belongs to the settings, because it knows their valid names.
     return "settings" if name == "registry" else name
 
 
@@ -53,7 +53,7 @@ def test_every_module_has_a_layer() -> None:
 
 def test_packages_import_only_from_the_left() -> None:
     for path in files():
-        # What a command imports inside a function is imported when it is called; the command line may do that.
+        # Commands may import any package inside a function, because it is imported only when it is needed.
         for name in imports(path, top_level_only=package(path) == "commands"):
             parts = name.split(".")
             if path.name == "registry.py" and name.removeprefix("semilearn_ext.") in LIGHT_LISTS:
@@ -69,11 +69,11 @@ def test_light_packages_do_not_import_torch() -> None:
             assert not heavy, f"{path} imports {heavy}"
 
 
-def test_the_command_line_and_the_registry_load_nothing_heavy() -> None:
+def test_the_command_line_and_the_registry_import_no_heavy_package() -> None:
     heavy = "{'torch', 'semilearn', 'pandas', 'matplotlib', 'scipy', 'sklearn'}"
     code = f"import sys, semilearn_ext.__main__, semilearn_ext.registry; print({heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "set()\n", done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.stdout == "set()\n", process.stderr
 
 
 def test_usb_is_imported_in_one_place() -> None:

@@ -1,4 +1,4 @@
-"""The documentation is right: its tables, commands, links, named files and tests, and its examples."""
+"""The documentation is correct: its tables, commands, links, examples, and the files and tests that it names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_table_is_on_a_page() -> None:
     assert set(re.findall(r"<!-- list: (\w+) -->\n\|", text)) == set(listing.TABLES)
 
 
-def test_tables_show_what_the_specs_say(tmp_path: Path) -> None:
+def test_tables_show_the_content_of_the_specs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- list: plugins -->\nold\n<!-- end of list -->\nafter\n")
     main(["list", "--markdown", str(page)])
@@ -89,7 +89,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @every_page
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_blocks(page.read_text())):
         if re.match(r"[a-z]+:", target):
             assert target.startswith("https://"), target
@@ -137,11 +137,11 @@ class Command(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words after ``ssdg``, with patterns of files expanded as a shell in the repository would."""
+        """The words after ``ssdg``, with file patterns expanded as by a shell in the repository."""
         expanded: list[str] = []
         for word in shlex.split(self.text)[1:]:
-            found = sorted(glob.glob(str(ROOT / word))) if "*" in word else []
-            expanded += found or [word]
+            matches = sorted(glob.glob(str(ROOT / word))) if "*" in word else []
+            expanded += matches or [word]
         return expanded
 
 
@@ -155,9 +155,9 @@ def lines_of(block: str) -> list[str]:
 def commands() -> Iterator[Command]:
     for page, name in zip(PAGES, IDS, strict=True):
         text = page.read_text()
-        found = [line for block in blocks(text, "sh") for line in lines_of(block)]
-        found += [_called(code) for code in inline_code(text) if re.match(r"(ssdg|python train\.py) \S", code)]
-        for line in found:
+        lines = [line for block in blocks(text, "sh") for line in lines_of(block)]
+        lines += [_called(code) for code in inline_code(text) if re.match(r"(ssdg|python train\.py) \S", code)]
+        for line in lines:
             command = re.sub(r"^.*\.venv/bin/ssdg ", "ssdg ", line)
             command = re.sub(r"^(python train\.py|torchrun .*? -m semilearn_ext train) ", "ssdg train ", command)
             if command.startswith("ssdg "):
@@ -165,7 +165,7 @@ def commands() -> Iterator[Command]:
 
 
 def _called(code: str) -> str:
-    """A command in running text; one that is only named, without arguments, is asked for its help."""
+    """A command in running text; ``--help`` is added if it has no arguments."""
     return f"{code} --help" if re.fullmatch(r"ssdg( [a-z]+){1,2}", code) else code
 
 
@@ -180,9 +180,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for seed in range(1, 6):
         for target in domains("digits_mini"):
             for plugins, accuracy in (((), 70), (("upcsc",), 72)):
-                about = {"target_domain": target, "seed": seed, "labels_per_class": 2}
+                fields = {"target_domain": target, "seed": seed, "labels_per_class": 2}
                 more = {"unlabeled/keep_rate": 0.5, "train/name": 0.1, "train/total_loss": 0.2}
-                write_run(tmp_path / "runs", accuracy + seed, plugins=plugins, **about, config=about, more=more)
+                write_run(tmp_path / "runs", accuracy + seed, plugins=plugins, **fields, config=fields, more=more)
     for domain in ("day", "night", "dusk"):
         (tmp_path / "my_images" / domain / "cat").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -197,7 +197,7 @@ def test_there_are_commands_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: {command.text}"[:90])
-def test_commands_are_understood(command: Command, in_folder: Path) -> None:
+def test_commands_are_valid(command: Command, in_folder: Path) -> None:
     """Unknown flags, values and names are errors; the settings of trainings and sweeps are resolved completely."""
     if {"--help", "-h"} & set(command.words):
         with pytest.raises(SystemExit) as stop:
@@ -274,7 +274,7 @@ def examples() -> dict[str, str]:
 
 
 @every_page
-def test_python_blocks_import_what_there_is(page: Path) -> None:
+def test_python_blocks_import_existing_names(page: Path) -> None:
     for block in blocks(page.read_text(), "python"):
         # Only these lines: an excerpt may leave something out with "...".
         imports = re.findall(r"^(?:from \S+ )?import .+$", block, re.MULTILINE)
@@ -290,7 +290,7 @@ def test_python_blocks_import_what_there_is(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["methods.md", "design.md"])
-def test_examples_that_need_nothing_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_self_contained_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for block in blocks((ROOT / "docs" / name).read_text(), "python"):
@@ -317,7 +317,7 @@ def run_of(settings: Settings) -> dict[str, Any]:
 def test_extensions_train(
     file: str, values: dict[str, Any], title: str, in_folder: Path, tiny: Callable[..., Settings]
 ) -> None:
-    """One of each kind, added from outside."""
+    """One extension of each kind."""
     settings = tiny(extend=str(in_folder / file), num_train_iter=2, num_eval_iter=2, **values)
     result = run_of(settings)
     assert result["title"] == title
@@ -349,8 +349,8 @@ def test_extensions_are_listed(in_folder: Path, capsys: pytest.CaptureFixture[st
     assert names <= {line.split()[0] for line in capsys.readouterr().out.splitlines() if line}
 
 
-def test_the_spec_of_a_shipped_plugin_is_the_extensions(in_folder: Path) -> None:
-    """The two specs of the entropy plug-in in docs/extending.md differ in the implementation alone."""
+def test_the_spec_of_a_packaged_plugin_equals_that_of_the_extension(in_folder: Path) -> None:
+    """The two specs of the entropy plug-in in docs/extending.md differ only in the implementation."""
     shipped: dict[str, Any] = {}
     exec(blocks(EXTENDING.split("## Making it part")[1], "python")[0], shipped)
     with contextlib.redirect_stdout(None):

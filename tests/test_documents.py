@@ -1,4 +1,4 @@
-"""JSON and YAML that anybody may have written: bounded in size, depth and growth, and every problem names the file."""
+"""Untrusted JSON and YAML: size, depth and expansion are limited, and every error names the file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ YAML = {
     "a key twice": ("lr: 1\nseed: 2\nlr: 3\n", "the key 'lr' is given twice"),
     "a nested key twice": ("methods: {x: {lr: 1, lr: 2}}", "the key 'lr' is given twice"),
     "an impossible date": ("variant: 2024-99-99", "a value cannot be read"),
-    "a forced type": ("seed: !!int many", "a value cannot be read"),
+    "a forced type": ("seed: !!int many", "'many' in line 1 is not a decimal number"),
     "a forced date": ("seed: !!timestamp x", "a value cannot be read"),
-    "an object": ("seed: !!python/object/apply:os.system ['touch sprung']", "could not determine a constructor"),
+    "an object": ("seed: !!python/object/apply:os.system ['touch created']", "could not determine a constructor"),
     "control characters": ("variant: \x1b[31m", "not valid YAML"),
+    "an octal number": ("seed: 017", "'017' in line 1 is not a decimal number"),
+    "a number to the base of sixty": ("lr: 1\nepoch: 1:30", "'1:30' in line 2 is not a decimal number"),
+    "a hexadecimal number": ("seed: 0x1F", "not a decimal number"),
+    "a number with underscores": ("lr: 1_0.5", "not a decimal number"),
     "two documents": ("a: 1\n---\na: 2\n", "not valid YAML"),
 }
 
@@ -41,10 +45,15 @@ def test_yaml_that_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
         assert len(str(error.value)) < 500
 
 
-def test_anchors_merges_and_depth_that_people_use(tmp_path: Path) -> None:
+def test_ordinary_anchors_and_merges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("common: &c {lr: 0.1, seed: 3}\nown: {<<: *c, lr: 0.2}\nlist: [*c, *c]\n")
     assert documents.read_yaml(path)["own"] == {"lr": 0.2, "seed": 3}
+
+
+def test_decimal_numbers_are_read_as_before() -> None:
+    text = "[0, -3, +5, 1.5, -0.5, 2., 1.0e-05, 1.5e+3, .inf, '010', 1e-3]"
+    assert documents.parse_yaml(text, "x") == [0, -3, 5, 1.5, -0.5, 2, 1e-5, 1500, float("inf"), "010", "1e-3"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +65,7 @@ def test_anchors_merges_and_depth_that_people_use(tmp_path: Path) -> None:
         ("9" * 10_000, "not valid JSON"),
         ("{", "not valid JSON"),
         ("\ufeff{}", "not valid JSON"),
+        ('{"a": {"b": 1, "c": 2, "b": 3}}', "the name 'b' is given twice"),
     ],
 )
 def test_json_that_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
@@ -66,7 +76,7 @@ def test_json_that_is_refused_in_one_line(text: str, words: str, tmp_path: Path)
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_pipes_devices_links_and_giants_are_not_read(tmp_path: Path) -> None:
+def test_pipes_devices_links_and_huge_files_are_not_read(tmp_path: Path) -> None:
     fifo, zero, dangling, giant = (tmp_path / name for name in ("fifo", "zero", "dangling", "giant"))
     os.mkfifo(fifo)
     zero.symlink_to("/dev/zero")
@@ -87,7 +97,7 @@ def test_pipes_devices_links_and_giants_are_not_read(tmp_path: Path) -> None:
             documents.read_bytes(path, follow=False)
 
 
-def test_configs_that_include_others_without_end(tmp_path: Path) -> None:
+def test_configs_that_include_too_many_files_are_refused(tmp_path: Path) -> None:
     for k in range(1, 8):
         (tmp_path / f"{k}.yaml").write_text("base: [" + ", ".join([f"{k - 1}.yaml"] * 9) + "]\n")
     (tmp_path / "0.yaml").write_text("seed: 1\n")
@@ -107,7 +117,7 @@ def test_the_record_of_a_run_includes_nothing(tmp_path: Path) -> None:
         read_record(record)
 
 
-def test_a_large_limit_takes_no_memory(tmp_path: Path) -> None:
+def test_a_large_limit_needs_no_memory(tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"x" * 3_000_000)
     assert len(documents.read_bytes(tmp_path / "weights", 2**60)) == 3_000_000
     assert documents.read_bytes(Path("/proc/self/stat"), 2**60)

@@ -1,9 +1,13 @@
-"""Every way out of a command: an exit code and one line."""
+"""Every way in which a command can end: an exit code and one line."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,12 +37,14 @@ def raising(error: BaseException) -> Callable[[], None]:
         (KeyboardInterrupt(), 130, "interrupted; re-run the same command to continue"),
     ],
 )
-def test_one_line_and_a_code(error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_with_an_exit_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code_of(raising(error)) == code
     assert capsys.readouterr().err == line + "\n"
 
 
-def test_warnings_of_this_package_are_one_line_and_others_say_where_they_come_from(
+def test_warnings_of_this_package_are_one_line_and_others_name_their_origin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
@@ -66,7 +72,7 @@ def test_torch_without_memory_is_one_line(message: str, capsys: pytest.CaptureFi
         exit_code_of(raising(RuntimeError("shapes differ")))
 
 
-def test_nothing_near_no_hint() -> None:
+def test_a_hint_is_given_only_for_similar_names() -> None:
     assert did_you_mean("zebra", ["seed", "lr"]) == ""
     assert did_you_mean("sede", ["seed", "lr"]) == "; did you mean 'seed'?"
 
@@ -80,14 +86,14 @@ def test_nothing_near_no_hint() -> None:
         (UserError("a\x1b[31m\nb\udcff"), "error: a\\x1b[31m b\\udcff"),
     ],
 )
-def test_errors_of_the_system_and_control_characters(
+def test_system_errors_and_control_characters_are_one_line(
     error: Exception, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code_of(raising(error)) == 2
     assert capsys.readouterr().err == line + "\n"
 
 
-def test_output_cannot_drive_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_contains_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(lambda: print("a\tb\nred \x1b[31m \u202e \x07")) == 0
     assert capsys.readouterr().out == "a\tb\nred \\x1b[31m \\u202e \\x07\n"
 
@@ -98,3 +104,14 @@ def test_a_value_in_a_message_is_short() -> None:
     for _ in range(10_000):
         nested = [nested]
     assert len(shown(nested)) < 100
+
+
+def test_an_unknown_home_directory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(lambda: print(Path("~nobody_of_this_name/x").expanduser())) == 2
+    assert capsys.readouterr().err.startswith("error: a path begins with '~', but that home directory is unknown")
+
+
+@pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-"])
+def test_a_command_whose_streams_are_closed(streams: str) -> None:
+    done = subprocess.run(f"{shlex.quote(sys.executable)} -m semilearn_ext --version {streams}", shell=True)
+    assert done.returncode == 0

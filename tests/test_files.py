@@ -1,4 +1,4 @@
-"""Nothing is written through links, and what cannot be written is named."""
+"""Nothing is written through links, and errors name the file that cannot be written."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_a_planted_temporary_file_or_link_is_not_written_through(tmp_path: Path)
     assert not (folder / "a.json").is_symlink()
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_opening_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="is a symbolic link, pipe or device"):
         files.open_to_append(tmp_path / "pipe")
 
 
-def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named_and_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "x.txt", tmp_path / "folder"):
@@ -52,7 +52,7 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_name_that_is_no_valid_text_is_written_as_it_is(tmp_path: Path) -> None:
+def test_invalid_unicode_is_written_unchanged(tmp_path: Path) -> None:
     files.write_text(tmp_path / "list.txt", os.fsdecode(b"caf\xe9.jpg"))
     assert (tmp_path / "list.txt").read_bytes() == b"caf\xe9.jpg"
 

@@ -1,33 +1,38 @@
-"""Runs on images or label splits that have changed are refused, and records say what a run was trained on."""
+"""Runs on changed images or label splits are refused, and records identify the training data of a run."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from semilearn_ext import training
+from semilearn_ext.analysis.load_model import load_model_without_images
+from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.records import read_records
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.sweep import read_jobs
 from semilearn_ext.settings import Settings
-from tests.image_trees import grow, pacs, picture
+from tests.image_trees import pacs, picture, write_images
 
 Tiny = Callable[..., Settings]
 
 
 @pytest.fixture
 def own(tiny: Tiny, tmp_path: Path) -> Tiny:
-    """A run of two steps on one's own images."""
-    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 6, "png")
+    """Settings of a run of two steps on a user's own images."""
+    write_images(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 6, "png")
     values = {"dataset": "folder", "data_dir": str(tmp_path / "pets"), "target_domain": "night", "img_size": 16}
     values |= {"labels_per_class": 1, "batch_size": 2, "num_train_iter": 2, "cache_dir": str(tmp_path / "cache")}
     return lambda **more: tiny(**{**values, **more})
 
 
-def test_other_images_in_the_same_folder_are_not_finished_before(own: Tiny, tmp_path: Path) -> None:
+def test_changed_images_in_the_same_folder_are_another_experiment(own: Tiny, tmp_path: Path) -> None:
     first = training.run(own())
     assert training.run(own()).was_finished
     for number, image in enumerate(sorted((tmp_path / "pets").rglob("*.png"))):
@@ -94,7 +99,7 @@ def test_another_split_file_of_the_same_name_is_refused(tiny: Tiny, tmp_path: Pa
         training.run(with_file)
 
 
-def test_tables_say_that_images_differ(tmp_path: Path) -> None:
+def test_tables_warn_about_different_images(tmp_path: Path) -> None:
     from tests.report.write_run import write_run
 
     for seed, digest in ((1, "a" * 64), (2, "b" * 64), (3, "b" * 64)):
@@ -103,3 +108,49 @@ def test_tables_say_that_images_differ(tmp_path: Path) -> None:
     assert warning == (
         "digits_mini: the images are not the same in all runs: SHA-256 bbbbbbbbbbbb (2 runs), aaaaaaaaaaaa (1 runs)"
     )
+
+
+def test_a_run_copied_to_the_folder_of_another_seed_is_not_its_result(tiny: Tiny) -> None:
+    first, second = tiny(seed=1), tiny(seed=2)
+    training.run(first)
+    shutil.copytree(run_path(first), run_path(second))
+    refused = r"seed2: the folder contains another run of the same experiment; they differ in seed \(1 and 2\)"
+    with pytest.raises(UserError, match=refused):
+        training.run(second)
+    with pytest.raises(UserError, match=refused):
+        read_jobs({run_path(second): second})
+    RunFolder(run_path(second)).result_file.unlink()
+    with pytest.raises(UserError, match=refused):
+        training.run(second)
+
+
+def test_a_result_copied_to_another_seed_is_not_done(tiny: Tiny) -> None:
+    first, second = tiny(seed=1), tiny(seed=2)
+    for settings in (first, second):
+        training.run(settings)
+    shutil.copy(RunFolder(run_path(first)).result_file, run_path(second))
+    with pytest.raises(UserError, match=r"seed2/config.yaml: changed since the run wrote it"):
+        read_jobs({run_path(second): second})
+
+
+@pytest.mark.parametrize("other", [{"seed": 2}, {"lr": 0.01, "variant": "slow"}, {"target_domain": "print"}])
+def test_a_checkpoint_of_another_run_is_neither_resumed_nor_analysed(tiny: Tiny, other: dict[str, Any]) -> None:
+    first, second = tiny(), tiny(**other)
+    for settings in (first, second):
+        training.run(settings)
+    folder = RunFolder(run_path(second))
+    shutil.copy(RunFolder(run_path(first)).checkpoint_file(4), folder.path)
+    refused = f"00000004.pt: checkpoint of a different run .they differ in .*{next(iter(other))}"
+    with pytest.raises(UserError, match=refused):
+        load_model_without_images(load_run(folder.path), "cpu")
+    folder.result_file.unlink()
+    with pytest.raises(UserError, match=refused):
+        training.run(second)
+
+
+def test_the_split_of_a_foreign_run_may_be_incomplete(tmp_path: Path) -> None:
+    from tests.report.write_run import write_run
+
+    run = write_run(tmp_path, 80, config={"target_domain": "pen"})
+    with pytest.raises(UserError, match=r"split.json: damaged \(KeyError: 'source_domains'\)"):
+        load_model_without_images(load_run(run), "cpu")

@@ -1,4 +1,4 @@
-"""Names that become folders stay inside them."""
+"""Names that become folders cannot lead outside of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAD = ["/../../x", "..", ".hidden", "a/b", "a\\b", "a b", "a\nb", "\x1b[31m", "x
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_name_that_cannot_be_a_folder_is_refused_wherever_it_is_given(name: str) -> None:
+def test_an_invalid_folder_name_is_refused(name: str) -> None:
     for setting in ("variant", "dataset"):
         with pytest.raises(UserError) as error:
             settings_from(**{setting: name})
@@ -22,7 +22,7 @@ def test_a_name_that_cannot_be_a_folder_is_refused_wherever_it_is_given(name: st
         assert "\n" not in str(error.value)
 
 
-def test_the_domains_of_own_data_may_have_spaces_but_lead_nowhere() -> None:
+def test_names_of_domains_can_contain_spaces_but_not_paths() -> None:
     assert check_folder_name("Real World (2)", "data") == "Real World (2)"
     for name in ("", " ", "..", ".git", "a/b", "a\nb", "x" * 101):
         with pytest.raises(UserError, match="name"):
@@ -31,6 +31,6 @@ def test_the_domains_of_own_data_may_have_spaces_but_lead_nowhere() -> None:
         settings_from(target_domain="../../x")
 
 
-def test_names_in_use(tmp_path: Path) -> None:
+def test_ordinary_names_are_accepted(tmp_path: Path) -> None:
     for name in ("fixmatch_upcsc", "top1_proxy", "v1.2", "lr-0.03", "größer"):
         assert check_name(name, "test") == name

@@ -1,4 +1,4 @@
-"""The plan: what a run would train, counted on the algorithm itself."""
+"""The plan of a run: parameters, learning rates and whether the run is finished."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from semilearn_ext.settings import Settings
         ("fixmatch", f"classifier     {10 * 256 + 10:,} parameters, learning rate 0.05"),
     ],
 )
-def test_it_counts_what_the_algorithm_trains(
+def test_the_plan_counts_trained_parameters(
     algorithm: str, expected: str, tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expected in describe_plan(tiny(algorithm=algorithm))
     assert capsys.readouterr().out == ""
 
 
-def test_finished_is_only_the_same_experiment(tiny: Callable[..., Settings]) -> None:
+def test_only_the_same_experiment_is_finished(tiny: Callable[..., Settings]) -> None:
     settings = tiny(num_train_iter=2, algorithm="supervised")
     assert "; to do: " in describe_plan(settings)
     training.run(settings)

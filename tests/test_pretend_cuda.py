@@ -1,4 +1,4 @@
-"""The pretend device obeys CUDA's rules: what a GPU would refuse is refused, and what it would wait for is recorded."""
+"""The pretend device obeys CUDA's rules: it refuses what a GPU refuses, and records what the host would wait for."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def test_waits_are_recorded(kind: str, pretend_cuda: PretendCuda, x: torch.Tenso
 
 
 @pytest.mark.parametrize("kind", NO_WAITS)
-def test_what_stays_on_the_device_does_not_wait(kind: str, pretend_cuda: PretendCuda, x: torch.Tensor) -> None:
+def test_operations_on_the_device_do_not_wait(kind: str, pretend_cuda: PretendCuda, x: torch.Tensor) -> None:
     with pretend_cuda.counted() as waits:
         NO_WAITS[kind](x)
     assert not waits
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_a_gpu_refuses_is_refused(kind: str, x: torch.Tensor) -> None:
+def test_operations_that_cuda_refuses_are_refused(kind: str, x: torch.Tensor) -> None:
     with pytest.raises((RuntimeError, TypeError), match=r"device|numpy|generator|pinned"):
         REFUSED[kind](x)
 
 
-def test_a_network_learns_there_as_on_the_cpu(pretend_cuda: PretendCuda) -> None:
+def test_a_network_trains_as_on_the_cpu(pretend_cuda: PretendCuda) -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(True), nn.Flatten(), nn.Linear(144, 3))
     images, labels = torch.randn(5, 3, 8, 8), torch.tensor([0, 1, 2, 0, 1])
@@ -81,8 +81,8 @@ def test_a_network_learns_there_as_on_the_cpu(pretend_cuda: PretendCuda) -> None
         assert next(model.parameters()).device.type == device
         return [tensor.cpu() for tensor in model.state_dict().values()]
 
-    there, here = learn(copy.deepcopy(network).to("cuda"), "cuda"), learn(network, "cpu")
-    assert all(torch.equal(one, other) for one, other in zip(there, here, strict=True))
+    on_device, on_cpu = learn(copy.deepcopy(network).to("cuda"), "cuda"), learn(network, "cpu")
+    assert all(torch.equal(actual, expected) for actual, expected in zip(on_device, on_cpu, strict=True))
 
 
 def test_random_numbers_come_from_the_devices_own_generator(x: torch.Tensor) -> None:
@@ -103,7 +103,7 @@ def test_a_saved_tensor_is_read_on_the_cpu(x: torch.Tensor) -> None:
     assert loaded.tolist() == x.tolist()
 
 
-def test_the_device_is_gone_afterwards() -> None:
-    """This test does not ask for it."""
+def test_the_device_is_removed_after_a_test() -> None:
+    """This test does not use the fixture."""
     assert torch.cuda.is_available() is (torch.cuda.device_count() > 0)
     assert torch.ones(1).to("cpu").device.type == "cpu"

@@ -1,7 +1,7 @@
 """The README's commands for the paper's method run, one after the other, as they are written.
 
-Three things stand in for what a test cannot have: a parquet file of the Hub's schema for the download, the CPU for the
-GPUs, and tiny settings. ``.ci/run`` runs the README's other commands.
+Three things are replaced: the download by a parquet file of the Hub's schema, the GPUs by the CPU, and the settings by
+tiny ones. ``.ci/run`` runs the README's other commands.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Hub with a small PACS; the repositories that were asked for."""
+    """A Hub with a small PACS; the list contains the requested repositories."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     (tmp_path / "hub" / "data").mkdir(parents=True)
     write_parquet(tmp_path / "hub" / "data" / "train.parquet", per_class=IMAGES_PER_CLASS)
-    asked: list[str] = []
+    requested: list[str] = []
 
     def snapshot_download(repository: str, **_: object) -> str:
-        asked.append(repository)
+        requested.append(repository)
         return str(tmp_path / "hub")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     counts = dict.fromkeys(PACS.domains, 7 * IMAGES_PER_CLASS)
     monkeypatch.setitem(registry.DATASETS._specs, "pacs", replace(PACS, counts=counts))
-    return asked
+    return requested
 
 
-def test_the_papers_method_from_the_download_to_the_tables(
+def test_the_papers_method_runs_from_the_download_to_the_tables(
     hub: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from semilearn_ext.__main__ import main
@@ -80,7 +80,7 @@ def test_the_papers_method_from_the_download_to_the_tables(
     assert "FixMatch + UPCSC" in planned
     first_words = [line.split()[0] for line in trained.splitlines() if line]
     assert [word for word in first_words if word in (*PACS.domains, "mean")] == [*PACS.domains, "mean"]
-    # Four of them are the runs of the command before.
+    # Four of them are the runs of the previous command.
     assert swept.endswith("16 runs: 16 done\nThe runs are in runs\nWrite tables with: ssdg tables runs\n")
     assert "16 runs: 4 done, 12 pending; 12 to run" in swept
     results = [json.loads(path.read_text()) for path in Path("runs").rglob("result.json")]

@@ -1,4 +1,4 @@
-"""What surrounds a training step equals the released code: images at test and in training, learning rates, batches.
+"""Images in training and test, learning rates and batches equal those of the released code.
 
 The numbers in ``fixtures/pipeline`` were recorded by running the released code.
 """
@@ -37,7 +37,7 @@ def expected(view: str) -> Tensor:
     return torch.from_numpy(np.stack([VIEWS[f"{view}{k}"] for k in range(COUNT)]))
 
 
-def grey_levels_apart(first: Tensor, second: Tensor) -> float:
+def grey_level_difference(first: Tensor, second: Tensor) -> float:
     return float(((first - second) * IMAGENET_STD * 255).abs().max())
 
 
@@ -60,17 +60,17 @@ def all_images(data: SSDGData, positions: list[int], view: Any) -> Tensor:
 
 @pytest.mark.parametrize("cache", ["memmap", "none"])
 @pytest.mark.parametrize("view", ["test", "plain"])
-def test_images_that_are_not_square(tmp_path: Path, cache: str, view: str) -> None:
+def test_views_of_images_that_are_not_square_equal_the_released_code(tmp_path: Path, cache: str, view: str) -> None:
     """The test view crops the centre; the un-augmented view squashes the whole image."""
     data, positions = load(tmp_path / "images", cache=cache)
-    assert grey_levels_apart(all_images(data, positions, view), expected(view)) < 0.01
-    assert grey_levels_apart(expected("test"), expected("plain")) > 100
+    assert grey_level_difference(all_images(data, positions, view), expected(view)) < 0.01
+    assert grey_level_difference(expected("test"), expected("plain")) > 100
 
 
 @pytest.mark.parametrize("cache", ["memmap", "none"])
-def test_squash_is_a_setting_of_its_own(tmp_path: Path, cache: str) -> None:
+def test_test_images_can_be_squashed(tmp_path: Path, cache: str) -> None:
     data, positions = load(tmp_path / "images", cache=cache, test_view="squash")
-    assert grey_levels_apart(all_images(data, positions, "test"), expected("plain")) < 0.01
+    assert grey_level_difference(all_images(data, positions, "test"), expected("plain")) < 0.01
     assert config_hash(data.settings) != config_hash(load(tmp_path / "images")[0].settings)
 
 
@@ -81,11 +81,11 @@ def test_the_images_that_style_views_start_from_are_squashed(tmp_path: Path, nam
     split = data.split.labelled if stream == "train_lb" else data.split.unlabelled
     batch = batch_makers(data, [name])[stream][0, 0]
     numbers = [int(Path(data.items[split[k]].name).stem) for k in batch[f"idx_{name.split('_')[1]}"]]
-    assert grey_levels_apart(batch[name], expected("plain")[numbers]) < 0.01
+    assert grey_level_difference(batch[name], expected("plain")[numbers]) < 0.01
 
 
 @pytest.mark.parametrize("epochs", [20, 10, 3])
-def test_optimizer_and_learning_rates_of_every_epoch(tiny: Callable[..., Settings], epochs: int) -> None:
+def test_optimizer_and_learning_rates_equal_the_released_code(tiny: Callable[..., Settings], epochs: int) -> None:
     rates = {"lr": 0.003, "lr_classifier": 0.01, "lr_plugin": 0.0005}
     settings = tiny(algorithm="fixmatch_upcsc", num_train_iter=0, num_eval_iter=0, batch_size=48, epoch=epochs, **rates)
     algorithm = training.build(make_context(settings), logger=training.silent_logger())
@@ -105,7 +105,7 @@ def test_optimizer_and_learning_rates_of_every_epoch(tiny: Callable[..., Setting
 
 
 @pytest.mark.parametrize("case", SCHEDULE["sampler"], ids=lambda case: "-".join(map(str, case["images_per_domain"])))
-def test_batches_per_epoch(case: dict[str, Any]) -> None:
+def test_the_number_of_batches_per_epoch_equals_the_released_code(case: dict[str, Any]) -> None:
     counts = case["images_per_domain"]
     per_domain = case["batch_size"] // len(counts)
     steps = iterations_per_epoch(counts, per_domain)

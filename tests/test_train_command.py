@@ -18,17 +18,17 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 QUICK = ("--batch_size", "6", "--num_train_iter", "2", "--num_eval_iter", "2", "--labels_per_class", "5")
 
 
-def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
+def test_help_lists_every_setting_in_groups_without_importing_torch() -> None:
     code = (
         "import sys, runpy; sys.argv = ['train.py', '--help']\n"
         "try: runpy.run_path('train.py', run_name='__main__')\n"
         "except SystemExit: print('torch' in sys.modules, 'semilearn' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.splitlines()[-1] == "False False"
-    assert done.stdout.startswith("usage: ssdg train --c FILE")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert process.stdout.splitlines()[-1] == "False False"
+    assert process.stdout.startswith("usage: ssdg train --c FILE")
     for text in ("data: dataset, labels and batches", "--target_domain", "--p_cutoff", "machine: device, precision"):
-        assert text in done.stdout
+        assert text in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_help_names_every_setting_in_groups_without_loading_torch() -> None:
         (("--device", "mps"), "no mps device is available"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
+def test_an_error_is_one_line_with_exit_code_2(
     train: Train, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     target = () if "--target_domain" in arguments else ("--target_domain", "print")
@@ -61,8 +61,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path) -> None:
     config = str(ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml")
-    whole = str(tmp_path / "cache")  # all images: the tests' own cache has few of them
-    output, errors = train("--c", config, "--dry_run", "--cache_dir", whole).communicate()
+    cache = str(tmp_path / "cache")  # with all images; the cache of the tests has only a few
+    output, errors = train("--c", config, "--dry_run", "--cache_dir", cache).communicate()
     for text in (
         "48 labelled + 48 unlabelled images per step, 16 + 16 from each of 3 source domains",
         "300 iterations = 20 epochs of 15; 60 labelled, 750 unlabelled, 90 validation, 300 test images",
@@ -74,10 +74,10 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     assert not (tmp_path / "runs").exists()
 
 
-def test_all_targets_leave_four_runs_and_a_table(train_script: Script, train: Train, tmp_path: Path) -> None:
-    done = train_script("--algorithm", "supervised", *QUICK)
-    output = done.stdout
-    assert done.returncode == 0, done.stderr
+def test_all_targets_give_four_runs_and_a_table(train_script: Script, train: Train, tmp_path: Path) -> None:
+    process = train_script("--algorithm", "supervised", *QUICK)
+    output = process.stdout
+    assert process.returncode == 0, process.stderr
     assert [line.split()[0] for line in output.splitlines()[3:8]] == ["pen", "texture", "street", "print", "mean"]
     folders = sorted((tmp_path / "runs").rglob("result.json"))
     assert len(folders) == 4
@@ -89,6 +89,6 @@ def test_all_targets_leave_four_runs_and_a_table(train_script: Script, train: Tr
         "details.json",
         "checkpoint_00000002.pt",
     }
-    again = train("--algorithm", "supervised", *QUICK).communicate()
-    assert again[1].count("already finished, skipping (use --overwrite to run it again)") == 4
-    assert again[0] == output
+    second = train("--algorithm", "supervised", *QUICK).communicate()
+    assert second[1].count("already finished, skipping (use --overwrite to run it again)") == 4
+    assert second[0] == output

@@ -1,4 +1,4 @@
-"""The workflows of continuous integration: every step is a command that this version understands."""
+"""The workflows of continuous integration: every step is a command that this version supports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_steps_name_commands_and_tests_that_exist(file: Path) -> None:
 
 
 def test_the_benchmarks_need_no_download() -> None:
-    """A runner has the network's own weights, but not those of ImageNet."""
+    """A runner has the embedded weights, but not those of ImageNet."""
     measured = [words for words in commands(WORKFLOWS / "gpu.yml") if words[:2] == ["ssdg", "bench"]]
     assert len(measured) == 3
     for words in measured:
@@ -54,7 +54,7 @@ def test_the_benchmarks_need_no_download() -> None:
         assert settings.device == "cuda"
 
 
-def test_code_of_strangers_does_not_run_on_the_gpu_machine() -> None:
+def test_untrusted_code_does_not_run_on_the_gpu_machine() -> None:
     (job,) = jobs(WORKFLOWS / "gpu.yml").values()
     assert job["runs-on"] == ["self-hosted", "gpu"]
     assert "head.repo.full_name == github.repository" in job["if"]

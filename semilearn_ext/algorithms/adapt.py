@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from semilearn_ext.engine.base import SSDGBase
-from semilearn_ext.engine.cuda_calls import CudaMeans
+from semilearn_ext.engine.cuda_calls import RedirectCuda
 from semilearn_ext.engine.logged_numbers import without_reading
 from semilearn_ext.semilearn_api import AlgorithmBase
 from semilearn_ext.specs import AlgorithmSpec
@@ -32,7 +32,7 @@ def _with_cuda_redirected(algorithm: type[AlgorithmBase]) -> dict[str, Callable[
 
     def __init__(self: Any, args: Namespace, *rest: Any, **kwargs: Any) -> None:
         device = args.context.device
-        self.redirect = nullcontext() if device.type == "cuda" else CudaMeans(device)
+        self.redirect = nullcontext() if device.type == "cuda" else RedirectCuda(device)
         with self.redirect:
             algorithm.__init__(self, args, *rest, **kwargs)
 

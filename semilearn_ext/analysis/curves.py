@@ -13,6 +13,7 @@ from semilearn_ext.analysis import style
 from semilearn_ext.analysis.load_run import check_conditions, conditions_of
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.aggregate import incomplete_seeds, on_common_epochs, over_seeds, seed_means
+from semilearn_ext.report.build import find_methods
 from semilearn_ext.report.evaluations import metric_names, read_evaluations
 from semilearn_ext.report.methods import domains_of, setting_title
 from semilearn_ext.report.metrics import Metric
@@ -26,8 +27,8 @@ _METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
 
 
-def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
-    """The runs below ``roots``, which must be finished and comparable, with one experiment per method."""
+def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFrame:
+    """The runs of ``methods`` (all if empty) below ``roots``: finished and comparable, one experiment per method."""
     runs, unfinished, warnings = read_all(roots)
     if warnings:
         raise UserError(warnings[0].removesuffix("; left out"))
@@ -36,6 +37,9 @@ def read_runs(roots: Sequence[Path]) -> pd.DataFrame:
         raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
     if runs.empty:
         raise UserError(f"{', '.join(map(str, roots))}: contains no runs")
+    if methods:
+        chosen = find_methods(methods, runs["method"], "--methods")
+        runs = runs[runs["method"].isin(chosen)].reset_index(drop=True)
     configs, unread = read_configs(runs)
     if unread:
         raise UserError(unread[0].removesuffix("; its settings are not shown"))
@@ -127,8 +131,9 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
     return figure
 
 
-def main(roots: Sequence[Path], out: Path, metric: Metric) -> str:
-    runs = read_runs(roots)
+def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str] = ()) -> str:
+    """Draw the curves of ``methods``, or of all methods with runs below ``roots``."""
+    runs = read_runs(roots, methods)
     dataset, labels = runs.loc[0, "dataset"], int(runs.loc[0, "labels"])
     points, unread = read_points(runs, metric)
     order = domains_of(dataset)

@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +27,9 @@ from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device
+from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, with_values
+from semilearn_ext.settings.fingerprint import run_identity
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,11 @@ def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = N
 
 def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedModel:
     """Load only the model, for a machine without the images that it was trained on."""
-    return _load(run, _data_without_images(run, _settings(run, device)))
+    try:
+        data = _data_without_images(run, _settings(run, device))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # a split from somebody else
+        raise UserError(f"{run.folder.split_file}: damaged ({type(error).__name__}: {error})") from None
+    return _load(run, data)
 
 
 def _settings(run: FinishedRun, device: str) -> Settings:
@@ -89,12 +96,19 @@ def _load(run: FinishedRun, data: SSDGData) -> LoadedModel:
     device = choose_device(data.settings)
     # USB's hooks print to stdout when they are created.
     with _random_state_kept(device), contextlib.redirect_stdout(io.StringIO()):
-        algorithm = training.build(RunContext(data.settings, data, device, ProcessGroup(), folder=None))
+        algorithm = training.build(RunContext(data.settings, data, device, ProcessGroup(), None, _identity(run)))
         checkpoint.restore(algorithm, state, run.checkpoint_file())
     if algorithm.ema is not None and data.settings.eval_with_ema:
         algorithm.ema.apply_shadow()
     algorithm.model.eval()
     return LoadedModel(run, algorithm)
+
+
+def _identity(run: FinishedRun) -> dict[str, Any]:
+    recorded = run.folder.read_identity().get("content")
+    known = run_identity(run.settings, recorded) if isinstance(recorded, dict) else {}
+    # The name of the user's own images may be that of a folder that is elsewhere by now; their content is compared.
+    return {name: value for name, value in known.items() if name != "dataset_name"}
 
 
 @contextlib.contextmanager

@@ -131,18 +131,18 @@ def draw(embeddings: Sequence[Embedding], compared: str) -> Figure:
         row[0].set_ylabel(embedding.title)
         for number, (axis, silhouette) in enumerate(zip(row, embedding.silhouettes, strict=False)):
             _scatter_classes(axis, embedding, embedding.set_numbers == number)
-            axis.set_xlabel(f"silhouette {_two_decimals(silhouette)}")
+            axis.set_xlabel(f"silhouette {_rounded(silhouette, 2)}")
         for number, colour in reversed(list(enumerate(SETS.values()))):
             points = embedding.points[embedding.set_numbers == number]
             row[-1].scatter(*points.T, s=3, color=colour, linewidths=0, rasterized=True)
-        row[-1].set_xlabel(f"MMD² {_two_decimals(embedding.gap)}")
+        row[-1].set_xlabel(f"MMD² {_rounded(embedding.gap, 3)}")
         _share_limits(row, embedding.points)
     _add_legends(figure, axes[0][0], embeddings[0].classes)
     return figure
 
 
-def _two_decimals(number: float) -> str:
-    return f"{round(number, 2) + 0.0:.2f}"
+def _rounded(number: float, decimals: int) -> str:
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"  # adding zero removes the sign of -0.0
 
 
 def _share_limits(row: Sequence[Axes], points: np.ndarray) -> None:

@@ -30,12 +30,12 @@ class Part(NamedTuple):
 
 def table(parts: Sequence[Part], device: torch.device) -> list[str]:
     """One line per part with its share of the total, and the total."""
-    whole = sum(part.total for part in parts)
+    total = sum(part.total for part in parts)
     lines = [f"{'':28}{'times':>8}{'ms each':>11}{'seconds':>10}{'share':>8}"]
     for part in parts:
-        share = part.total / whole if whole else 0.0
+        share = part.total / total if total else 0.0
         lines.append(f"{part.name:28}{part.times:8d}{1000 * part.seconds:11.2f}{part.total:10.2f}{100 * share:7.1f}%")
-    lines.append(f"{'sum':28}{'':8}{'':11}{whole:10.2f}")
+    lines.append(f"{'sum':28}{'':8}{'':11}{total:10.2f}")
     return [*lines, *mark(device)]
 
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ from semilearn_ext.engine.device import (
     choose_precision,
     choose_views,
     describe,
+    unusable_apple_gpu,
 )
 from semilearn_ext.engine.nvidia import driver_version, unusable_gpu
 from semilearn_ext.errors import UserError
@@ -83,11 +84,23 @@ def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any])
     yield from check_memory(device)
     yield check_shm(SHARED_MEMORY)
     yield check_precision(settings, device)
-    yield check_views(device)
+    yield _without_a_crash("views", check_views, device)
     yield from (check_step(name, step, device, values) for name in methods for step in _steps_of(name))
     if device.type == "cuda":
-        yield check_waits(device)
-    yield check_throughput(device)
+        yield _without_a_crash("waits", check_waits, device)
+    yield _without_a_crash("throughput", check_throughput, device)
+
+
+def _without_a_crash(name: str, check: Callable[[torch.device], Finding], device: torch.device) -> Finding:
+    """The result of a check that runs on the device; an error there is a problem like any other."""
+    try:
+        return check(device)
+    except Exception as error:
+        return Finding(PROBLEM, name, _one_line(error), "train with --device cpu and report this")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _built_for() -> str:
@@ -107,6 +120,8 @@ def check_gpu(device: torch.device) -> Finding:
         return Finding(OK, "gpu", f"{describe(device)}, compute capability {capability}, driver {driver}")
     if device.type == "mps":
         return Finding(OK, "gpu", "Apple GPU (mps)")
+    if reason := unusable_apple_gpu():
+        return Finding(NOTE, "gpu", f"the Apple GPU cannot be used: {reason}; training runs on {describe(device)}")
     return Finding(NOTE, "gpu", f"no GPU; training runs on {describe(device)}")
 
 
@@ -193,8 +208,8 @@ def check_step(name: str, step: str, device: torch.device, values: Mapping[str, 
             return Finding(NOTE, "step", f"{check}: not checked; {error}")
         return Finding(PROBLEM, "step", f"{check}: {error}", "train the other methods and report this")
     except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        return Finding(PROBLEM, "step", f"{check}: {text}", "train it with --device cpu and report this")
+        text = f"{check}: {_one_line(error)}"
+        return Finding(PROBLEM, "step", text, "train it with --device cpu and report this")
     seconds = f"{time.perf_counter() - start:.1f} s"
     if not math.isfinite(loss):
         return Finding(PROBLEM, "step", f"{check}: the loss is {loss}", "train it with --device cpu and report this")

@@ -47,12 +47,12 @@ def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[st
     """Return the report and the steps per second. The default config is FixMatch on digits_mini."""
     settings = load_settings(config, {**(DEFAULTS if config is None else {}), **overrides})
     settings = with_values(settings, target_domain=targets_of(settings)[0], progress=False)
-    whole = counts(make_context(settings).data)
-    lines, rate = _report(settings, whole, steps)
+    run_counts = counts(make_context(settings).data)
+    lines, rate = _report(settings, run_counts, steps)
     return "\n".join(lines), rate
 
 
-def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> tuple[list[str], float]:
+def _report(settings: Settings, run_counts: tuple[int, int, int], steps: int) -> tuple[list[str], float]:
     with tempfile.TemporaryDirectory() as folder:
         short = with_values(settings, num_train_iter=steps + 1)
         algorithm = training.build(make_context(short, folder=RunFolder(Path(folder))))
@@ -73,10 +73,10 @@ def _report(settings: Settings, whole: tuple[int, int, int], steps: int) -> tupl
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
     step = statistics.median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False))
     parts = [
-        Part("training step", whole[0], step),
-        Part("evaluation", whole[1], watch.seconds[-1]),
+        Part("training step", run_counts[0], step),
+        Part("evaluation", run_counts[1], watch.seconds[-1]),
         Part("evaluation of averages", 1, last.seconds[0]),
-        Part("checkpoint, training waits", whole[2], saving.seconds[0]),
+        Part("checkpoint, training waits", run_counts[2], saving.seconds[0]),
     ]
     images = sum(len(images) for images in algorithm.eval_sets.values())
     share = (parts[1].total + parts[2].total) / parts[0].total

@@ -42,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
 class StepTimes:
     """Median seconds per step."""
 
-    whole: float
+    total: float
     forward: float
     update: float
     plugins: float
@@ -56,7 +56,7 @@ class StepTimes:
 
     @property
     def overhead(self) -> float:
-        return 1 - (self.forward + self.update) / self.whole
+        return 1 - (self.forward + self.update) / self.total
 
 
 class ImageCounter:
@@ -102,7 +102,7 @@ def measure(settings: Settings) -> StepTimes:
     median = statistics.median
     passes = [last - before for before, last in zip(ends.passes[-2], ends.passes[-1], strict=True)]
     return StepTimes(
-        whole=median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False)),
+        total=median(after - before for before, after in zip(ends.times, ends.times[1:], strict=False)),
         forward=median(forward.seconds[1:]) + (median(plugins.seconds[1:]) if plugins.seconds else 0.0),
         update=median(update.seconds[1:]),
         plugins=_plugin_seconds(algorithm) if isinstance(algorithm, PluginMixin) else 0.0,
@@ -175,7 +175,7 @@ def _usb_step_lines(settings: Settings) -> list[str]:
         return []
     usb = measure(with_values(settings, step="usb"))
     passes = usb.with_gradient + usb.without_gradient
-    return [f"the same in USB's step  {1000 * usb.whole:9.1f} ms   ({passes} image passes)"]
+    return [f"the same in USB's step  {1000 * usb.total:9.1f} ms   ({passes} image passes)"]
 
 
 def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[str, float]:
@@ -194,17 +194,17 @@ def main(config: Path | None, overrides: dict[str, Any], steps: int) -> tuple[st
                 [
                     Part("forward and losses", steps, times.forward),
                     Part("backward and optimizer", steps, times.update),
-                    Part("views, hooks, records", steps, max(0.0, times.whole - times.forward - times.update)),
+                    Part("views, hooks, records", steps, max(0.0, times.total - times.forward - times.update)),
                 ],
                 times.device,
             ),
-            f"whole step              {1000 * times.whole:9.1f} ms",
+            f"whole step              {1000 * times.total:9.1f} ms",
             f"overhead                {100 * times.overhead:9.2f} %   (goal: at most 5 %)",
-            f"plug-ins                {100 * times.plugins / times.whole:9.2f} %   (included above; goal: at most 3 %)",
-            f"USB's EMA would add     {100 * times.usb_ema / times.whole:9.2f} %",
+            f"plug-ins                {100 * times.plugins / times.total:9.2f} %   (included above; goal: at most 3 %)",
+            f"USB's EMA would add     {100 * times.usb_ema / times.total:9.2f} %",
             f"image passes            {total:9d}     (with gradient: {times.with_gradient})",
             *_usb_step_lines(settings),
             *waits_lines(times.waits, times.device),
         ]
     )
-    return report, 1 / times.whole
+    return report, 1 / times.total

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext.commands.argument_types import add_trust, number_between, real_between
+from semilearn_ext.commands.argument_types import add_trust, number_between, real_between, words
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.command_line import add_settings
 from semilearn_ext.settings.config_files import find_config
@@ -92,6 +92,9 @@ def _add_curves(figures: Any) -> None:
         metavar="NAME",
         help="any number recorded at evaluations, for example unlabeled/keep_rate (default: unlabeled/top1)",
     )
+    parser.add_argument(
+        "--methods", type=words, default=[], metavar="A,B", help="methods to draw, by name (default: all)"
+    )
     _add_out(parser)
     parser.set_defaults(call=run_curves)
 
@@ -172,7 +175,7 @@ def run_curves(arguments: argparse.Namespace) -> None:
     from semilearn_ext.analysis import curves
     from semilearn_ext.report.metrics import Metric
 
-    print(curves.main(arguments.runs, arguments.out, Metric(arguments.metric)))
+    print(curves.main(arguments.runs, arguments.out, Metric(arguments.metric), arguments.methods))
 
 
 def run_gains(arguments: argparse.Namespace) -> None:

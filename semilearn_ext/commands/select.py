@@ -91,7 +91,8 @@ def run(arguments: argparse.Namespace) -> None:
     ranking = rank(trials, targets)
     print(shown(ranking, len(targets)))
     out = arguments.out or plan.save_dir / arguments.c.stem
-    write(out, trials, ranking, winner_config(arguments.c, points, str(ranking["point"].iloc[0])))
+    winner = next(run for run in plan.settings.values() if run.variant == ranking["point"].iloc[0])
+    write(out, trials, ranking, winner_config(arguments.c, winner, [name for name, _ in arguments.grid]))
 
 
 def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -122,12 +123,12 @@ def check_different(runs: Iterable[Settings]) -> None:
             raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment")
 
 
-def winner_config(config: Path, points: Sequence[Mapping[str, str]], point: str) -> dict[str, Any]:
-    """The config file, overridden with the winner's values."""
-    chosen = next(values for values in points if values["variant"] == point)
+def winner_config(config: Path, winner: Settings, names: Iterable[str]) -> dict[str, Any]:
+    """The config file, overridden with the winner's values of the settings ``names``."""
+    chosen = {name: value for name, value in winner.flat().items() if name in {*names, "variant"}}
     packaged = config.resolve().is_relative_to(config_dir().resolve())
     base = config.resolve().relative_to(config_dir().resolve()) if packaged else config.resolve()
-    return {"base": base.as_posix(), **{name: yaml.safe_load(value) for name, value in chosen.items()}}
+    return {"base": base.as_posix(), **chosen}
 
 
 def write(out: Path, trials: pd.DataFrame, ranking: pd.DataFrame, config: Mapping[str, Any]) -> None:

@@ -7,13 +7,16 @@ the held-out validation part.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from semilearn_ext import documents
 from semilearn_ext.data.splits import Item
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.files import image_files, subfolders
+from semilearn_ext.names import check_folder_name
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,11 @@ class Tree:
 
 
 def plain_name(folder: str) -> str:
-    """Normalise a folder name: lower case, no spaces, no leading number (``000_Alarm Clock`` -> ``alarm_clock``)."""
-    return re.sub(r"^\d+[_-]", "", folder).lower().replace(" ", "_")
+    """Normalise a folder name: lower case, no spaces, no leading number (``000_Alarm Clock`` -> ``alarm_clock``).
+
+    Accents are composed characters (NFC): macOS decomposes them, and the names would look the same but differ.
+    """
+    return unicodedata.normalize("NFC", re.sub(r"^\d+[_-]", "", folder).lower()).replace(" ", "_")
 
 
 def find_domains(root: Path, domains: Sequence[str]) -> dict[str, str] | None:
@@ -71,7 +77,7 @@ def list_tree(
             base = PurePosixPath(folder, part)
             classes_here: dict[str, str] = {}
             for class_folder in subfolders(root / base):
-                name = plain_name(class_folder)
+                name = plain_name(check_folder_name(class_folder, str(root / base)))
                 other = classes_here.setdefault(name, class_folder)
                 if other != class_folder:
                     raise UserError(
@@ -111,16 +117,12 @@ def _shortened(names: Sequence[str], limit: int = 5) -> str:
 
 def read_list(path: Path) -> Iterator[tuple[str, int]]:
     """Yield path and label from the lines ``<path> <label>`` of a benchmark's split file."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(documents.read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         name, _, label = line.rpartition(" ")
-        if not name or not label.isdigit():
-            raise UserError(f"{path}: line {number}: expected '<path> <label>', got {line!r}")
+        if not name or not re.fullmatch(r"[0-9]{1,9}", label):
+            raise UserError(f"{path}: line {number}: expected '<path> <label>', got {shown(line)}")
         yield check_relative(name, f"{path}: line {number}"), int(label)
 
 
@@ -138,6 +140,7 @@ def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[
     """The images named in split files: ``lists[domain]`` has a ``train`` and a ``val`` file."""
     classes: dict[int, str] = {}
     items, held_out = [], []
+    listed: set[str] = set()
     for domain in domains:
         for part, file in lists[domain].items():
             for name, label in read_list(file):
@@ -147,6 +150,9 @@ def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[
                 known = classes.setdefault(label, plain_name(path.parts[-2]))
                 if known != plain_name(path.parts[-2]):
                     raise UserError(f"{file}: label {label} is both {known!r} and {path.parts[-2]!r}")
+                if name in listed:
+                    raise UserError(f"{file}: {name} is listed twice")
+                listed.add(name)
                 items.append(Item(name, label, domain, path.name))
                 if part == "val":
                     held_out.append(name)

@@ -18,11 +18,12 @@ def send(tensor: Tensor, device: torch.device, memory_format: torch.memory_forma
     """Copy ``tensor`` to ``device`` without waiting for a GPU.
 
     A copy may run asynchronously only if it reads from pinned memory, which torch does not reuse before the copy is
-    done; other memory could be overwritten while it is being copied.
+    done; other memory could be overwritten while it is being copied. A copy within the CPU makes no calls to CUDA,
+    which fail in a process that was forked after CUDA had been used.
     """
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=tensor.is_pinned(), memory_format=memory_format)
+    pins = device.type == "cuda" and tensor.device.type == "cpu"
+    source = tensor.pin_memory() if pins else tensor
+    return source.to(device, non_blocking=pins, memory_format=memory_format)
 
 
 class Packed:

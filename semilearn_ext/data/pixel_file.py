@@ -63,6 +63,20 @@ class Description:
         second[self.not_square] = 1
         return np.arange(self.images) + second.cumsum() - second
 
+    def is_consistent(self) -> bool:
+        """Whether all positions and checksums are possible ones."""
+        lists = isinstance(self.not_square, list) and isinstance(self.checksums, list) and isinstance(self.bad, dict)
+        if not lists or len(self.checksums) != self.images + len(self.not_square):
+            return False
+        possible = set(range(self.images))
+        return (
+            all(type(value) is int and 0 <= value < 2**32 for value in self.checksums)
+            and all(type(number) is int for number in self.not_square)
+            and len(possible.intersection(self.not_square)) == len(self.not_square)
+            and self.bad.keys() <= set(map(str, possible))
+            and all(isinstance(reason, str) for reason in self.bad.values())
+        )
+
     def write(self, path: Path) -> None:
         about = asdict(self)
         files.write_text(path, json.dumps({"about": about, "sha256": _sha256(about)}) + "\n")
@@ -88,6 +102,8 @@ def read_description(path: Path, digest: str, size: int, images: int) -> Descrip
         return "its description is damaged"
     if (about.format, about.digest, about.size, about.images) != (FORMAT, digest, size, images):
         return "it is the cache of other images"
+    if not about.is_consistent():
+        return "its description is damaged"
     if not path.is_file() or path.stat().st_size != len(about.checksums) * about.row_bytes:
         return "its size does not match its description"
     return about

@@ -74,6 +74,8 @@ class _Finder:
         self.loose = {_loose(item.name): position for position, item in enumerate(items)}
         self.label_in_file: dict[int, int] = {}
         self.label_in_data: dict[int, int] = {}
+        self.domain_numbers: dict[int | str, int | str] = {}
+        """Domain by number and number by domain, for files that number the domains."""
 
     def find(self, row: Any, where: str) -> int:
         if not isinstance(row, list) or len(row) < 2 or not isinstance(row[0], str) or type(row[1]) is not int:
@@ -85,8 +87,14 @@ class _Finder:
         if position is None:
             raise UserError(f"{where}: {name} is not in the data; copies of a benchmark may use different file names")
         item = self.items[position]
-        if len(row) > 2 and isinstance(row[2], str) and row[2] != item.domain:
-            raise UserError(f"{where}: {name} is listed under domain {row[2]!r}, but is in {item.domain!r}")
+        domain = row[2] if len(row) > 2 else item.domain
+        if type(domain) not in (int, str):
+            raise UserError(f"{where}: expected [path, label, domain], got {shown(row)}")
+        if isinstance(domain, str) and domain != item.domain:
+            raise UserError(f"{where}: {name} is listed under domain {shown(domain)}, but is in {item.domain!r}")
+        pairs = ((domain, item.domain), (item.domain, domain))
+        if any(self.domain_numbers.setdefault(first, second) != second for first, second in pairs):
+            raise UserError(f"{where}: {name} has domain {shown(domain)}, unlike other images of {item.domain!r}")
         if (
             self.label_in_file.setdefault(item.label, row[1]) != row[1]
             or self.label_in_data.setdefault(row[1], item.label) != item.label

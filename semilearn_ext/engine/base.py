@@ -294,6 +294,7 @@ class SSDGBase(AlgorithmBase):
         """Everything needed to resume after ``iteration`` steps bit for bit."""
         return {
             "iteration": iteration,
+            "run": dict(self.context.identity),
             "seconds": self.seconds_before + time.monotonic() - self.started,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

@@ -13,7 +13,7 @@ import hashlib
 import io
 import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from semilearn_ext import files
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.semilearn_api import Hook
+from semilearn_ext.settings.fingerprint import differences
 
 if TYPE_CHECKING:
     from semilearn_ext.engine.base import SSDGBase
@@ -99,7 +100,7 @@ def load_newest(
     if state is None and unfit:
         raise unfit[0]
     for path, problem in left_out:
-        report(f"{problem}; using the previous one")
+        report(f"{problem}; {'using the previous one' if state is not None else 'starting over, as no other is left'}")
         with contextlib.suppress(FileNotFoundError):  # another process of the group was faster
             path.rename(path.with_suffix(".damaged"))
     return state
@@ -112,6 +113,8 @@ def load(path: Path) -> dict[str, Any]:
             raise OSError("not a regular file")
         _check_seal(path)
         with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise zipfile.BadZipFile("its members are compressed or overlap")  # they might fill the memory
             broken = archive.testzip()
         if broken is not None:
             raise zipfile.BadZipFile(f"member {broken}")
@@ -122,6 +125,8 @@ def load(path: Path) -> dict[str, Any]:
             raise ValueError(f"it contains iteration {state['iteration']}")
     except Exception as error:  # a damaged archive can raise nearly anything, in zipfile and in torch
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if reason.startswith("Weights only load failed"):
+            reason = "it contains other objects than tensors and plain values, or is incomplete"
         raise Damaged(f"{path}: damaged checkpoint ({reason})") from None
     return state
 
@@ -147,6 +152,7 @@ def _check_seal(path: Path) -> None:
 def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
     """Call ``algorithm.restore(state)``. Raises :class:`Unfit` for the state of a different run."""
     try:
+        _check_run(state.get("run", {}), algorithm.context.identity)
         if not 0 <= state["iteration"] <= algorithm.num_train_iter:
             raise ValueError(f"iteration {state['iteration']} of {algorithm.num_train_iter}")
         algorithm.restore(state)
@@ -164,6 +170,14 @@ def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
             raise
         reason = " ".join(str(error).split())[:200]
         raise Unfit(f"{path}: checkpoint of a different run ({reason}); run it again with --overwrite") from None
+
+
+def _check_run(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise a ValueError if the run that wrote a checkpoint differs from ``wanted`` in anything that both know of."""
+    known = saved.keys() & wanted.keys()
+    first, second = ({name: run[name] for name in wanted if name in known} for run in (saved, wanted))
+    if first != second:
+        raise ValueError(f"they differ in {differences(first, second)}")
 
 
 def plain_state(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -12,6 +14,7 @@ from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.device import choose_device, choose_precision
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.fingerprint import run_identity
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class RunContext:
     device: torch.device
     group: ProcessGroup
     folder: RunFolder | None
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """What distinguishes this run from all others. Checkpoints contain it, and one of another run is not restored."""
 
 
 def make_context(
@@ -32,7 +37,7 @@ def make_context(
     device = choose_device(settings, group.local_rank)
     with group.one_after_another():
         data = load_data(settings, group.world_size)
-    return RunContext(settings, data, device, group, folder)
+    return RunContext(settings, data, device, group, folder, run_identity(settings) if folder is not None else {})
 
 
 class UsbArgs(Namespace):

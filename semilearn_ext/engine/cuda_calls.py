@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-class CudaMeans(TorchFunctionMode):
+class RedirectCuda(TorchFunctionMode):
     """Within this context, ``tensor.cuda(...)`` means ``tensor.to(device)``."""
 
     def __init__(self, device: torch.device) -> None:

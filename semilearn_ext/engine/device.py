@@ -34,17 +34,21 @@ DTYPES: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16
 
 def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
     """The first available of CUDA, MPS and CPU, or the one given by ``device``. Process k uses GPU k."""
-    problem = unusable_gpu(local_rank) if settings.device in ("auto", "cuda") else ""
-    cuda = torch.cuda.is_available() and not problem
-    available = {"cuda": cuda, "mps": torch.backends.mps.is_available(), "cpu": True}
+    problems = {
+        kind: find() if settings.device in ("auto", kind) else ""
+        for kind, find in (("cuda", functools.partial(unusable_gpu, local_rank)), ("mps", unusable_apple_gpu))
+    }
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {kind: there and not problems.get(kind) for kind, there in available.items()}
     name = settings.device
     if name == "auto":
         name = next(kind for kind, usable in available.items() if usable)
-        if problem:
-            warnings.warn(f"running on the {name} instead of the NVIDIA GPU: {problem}", stacklevel=1)
+        for maker, problem in zip(("NVIDIA", "Apple"), problems.values(), strict=True):
+            if problem:
+                warnings.warn(f"running on the {name} instead of the {maker} GPU: {problem}", stacklevel=1)
     elif not available[name]:
         usable = ", ".join(kind for kind, usable in available.items() if usable)
-        reason = f" ({problem})" if problem else ""
+        reason = f" ({problems[name]})" if problems[name] else ""
         raise UserError(f"{settings.where('device')}: no {name} device is available{reason}; usable: {usable}")
     if name == "cuda":
         if local_rank >= torch.cuda.device_count():
@@ -56,6 +60,20 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
         torch.cuda.set_device(device)
         return device
     return torch.device(name)
+
+
+def unusable_apple_gpu() -> str:
+    """Why the GPU that macOS lists cannot be used; empty if it can be used or there is none.
+
+    Virtual machines, such as those of hosted continuous integration, may list a GPU without any memory.
+    """
+    if not torch.backends.mps.is_available():
+        return ""
+    try:
+        torch.ones(1, device="mps")
+    except RuntimeError as error:
+        return f"it failed to store a number ({str(error).splitlines()[0][:200]})"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -111,10 +129,13 @@ def choose_precision(settings: Settings, device: torch.device) -> Precision:
 
 
 def fast_precision(device: torch.device) -> Precision:
-    """The fastest precision for networks that are not trained; not every CPU has hardware for half precision."""
-    if device.type == "cpu" and not _has_any(CPU_BFLOAT16):
-        return Precision(device, None)
-    return half_precision(device)
+    """The fastest precision for networks that are not trained.
+
+    Not every CPU has hardware for half precision, and not every version of macOS supports bfloat16.
+    """
+    if device.type == "cuda" or (device.type == "cpu" and _has_any(CPU_BFLOAT16)):
+        return half_precision(device)
+    return Precision(device, None)
 
 
 def _has_any(instructions: tuple[str, ...]) -> bool:

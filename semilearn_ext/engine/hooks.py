@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,8 +59,17 @@ class UpdateHook(ParamUpdateHook):
         scaler.step(algorithm.optimizer)
         scaler.update()
         if algorithm.scheduler is not None:  # there is none in Dash's warm-up
-            algorithm.scheduler.step()
+            with _overflow_expected() if scaler.is_enabled() else nullcontext():
+                algorithm.scheduler.step()
         algorithm.optimizer.zero_grad()
+
+
+@contextmanager
+def _overflow_expected() -> Iterator[None]:
+    """A step whose gradients overflow in fp16 is left out, often the first one, which torch takes for a mistake."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+        yield
 
 
 class LoaderSeekHook(Hook):

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from semilearn_ext.semilearn_api import AlgorithmBase
 
 
-class NumbersStay(TorchFunctionMode):
+class KeepOnDevice(TorchFunctionMode):
     """Within this context, ``tensor.item()`` returns the tensor itself, detached."""
 
     def __torch_function__(
@@ -46,7 +46,7 @@ def without_reading(algorithm: type[AlgorithmBase], train_step: Callable[..., An
     def process_out_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = algorithm.process_out_dict(self, *args, **kwargs)
         if self.device.type != "cpu":
-            self.while_logging.enter_context(NumbersStay())
+            self.while_logging.enter_context(KeepOnDevice())
         return result
 
     def process_log_dict(self: Any, *args: Any, **kwargs: Any) -> Any:

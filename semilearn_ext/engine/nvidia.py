@@ -24,7 +24,10 @@ def unusable_gpu(number: int = 0) -> str:
     if torch.version.hip is not None or os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return ""
     if torch.cuda.is_available():
-        return _unsupported_capability(number) if number < torch.cuda.device_count() else ""
+        try:
+            return _unsupported_capability(number) if number < torch.cuda.device_count() else ""
+        except RuntimeError as error:  # it is full, or reserved for the process of another user
+            return f"it cannot be initialised ({str(error).splitlines()[0][:200]}); check nvidia-smi"
     if not any(path.exists() for path in SIGNS):
         return ""
     if torch.version.cuda is None:

@@ -15,14 +15,16 @@ class PortableSyncBatchNorm(nn.BatchNorm2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(x)
-        count = torch.full((1,), x.numel() / x.shape[1], device=x.device, dtype=x.dtype)
-        sums = all_reduce(torch.cat([x.sum((0, 2, 3)), x.square().sum((0, 2, 3)), count]))
+        # Half precision cannot hold the number of pixels, nor the small difference of large sums.
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        count = precise.new_full((1,), x.numel() / x.shape[1])
+        sums = all_reduce(torch.cat([precise.sum((0, 2, 3)), precise.square().sum((0, 2, 3)), count]))
         total, squares, count = sums.split([self.num_features, self.num_features, 1])
         mean = total / count
         variance = (squares / count - mean.square()).clamp_min(0)
         self._track(mean.detach(), (variance * count / (count - 1)).detach())
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]
+        return (precise * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]).to(x.dtype)
 
     @torch.no_grad()
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,7 +98,7 @@ def make_tables(results: Results, names: Sequence[str], compared: Sequence[str])
     }
     built: list[Table | None] = []
     if compared:
-        methods = find_methods(compared, results)
+        methods = find_methods(compared, results.cells["method"], "--compare")
         built += [tables.compare(results, methods), statistics_table.side_by_side(results, methods)]
     absent = []
     for name in names:
@@ -109,11 +109,11 @@ def make_tables(results: Results, names: Sequence[str], compared: Sequence[str])
     return [table for table in built if table is not None], absent
 
 
-def find_methods(names: Sequence[str], results: Results) -> list[MethodId]:
-    """The methods with these names, without duplicates. A method without runs is an error."""
-    known = {method.name: method for method in results.cells["method"]}
+def find_methods(names: Sequence[str], methods: Iterable[MethodId], option: str) -> list[MethodId]:
+    """Those of ``methods`` that have these names, without duplicates. A name without runs is an error."""
+    known = {method.name: method for method in methods}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) or f" (methods with runs: {', '.join(known)})"
-            raise UserError(f"--compare: no finished runs of {name!r}{hint}")
+            raise UserError(f"{option}: no finished runs of {name!r}{hint}")
     return list(dict.fromkeys(known[name] for name in names))

@@ -48,7 +48,7 @@ def glance(folder: Path, names: Sequence[str]) -> Panel:
         for row in gains(results, plugin)[0].itertuples()
     }
     rows = []
-    for method in find_methods(names, results):
+    for method in find_methods(names, results.cells["method"], "glance"):
         gain = over_base.get(method.name)
         cells = [Cell(DASH), Cell(DASH)]
         if gain is not None:
@@ -63,7 +63,7 @@ def protocols(folder: Path, names: Sequence[str]) -> Panel:
     by_protocol = [_results(folder, protocol) for protocol in _PROTOCOLS]
     rows = [
         [Cell(method.title), *(_accuracy(results, method) for results in by_protocol)]
-        for method in find_methods(names, by_protocol[0])
+        for method in find_methods(names, by_protocol[0].cells["method"], "protocols")
     ]
     return _panel(["Method", *_PROTOCOLS.values()], rows)
 

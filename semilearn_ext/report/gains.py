@@ -40,7 +40,9 @@ def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
         gain = paired_gain(runs[group], runs[baseline])
         if not gain.pairs:
             continue
-        base, mean = (_mean_where(runs[one], runs[other]) for one, other in ((baseline, group), (group, baseline)))
+        base, mean = (
+            _mean_where(runs[first], runs[second]) for first, second in ((baseline, group), (group, baseline))
+        )
         label = group.title.replace(f" + {_title(group)}", "", 1)
         row = (group.dataset, group.labels, group.method.base, group.method.name, label, base, mean)
         rows.append((*row, gain.mean, gain.low, gain.high, gain.wins, gain.pairs, gain.seeds))

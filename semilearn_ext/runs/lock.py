@@ -86,57 +86,57 @@ def lock(folder: Path) -> Iterator[None]:
     if holder is not None and holder.is_this_process:
         yield
         return
-    mine = _acquire(folder)
+    own = _acquire(folder)
     released = threading.Event()
-    heartbeat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, mine, released), daemon=True)
+    heartbeat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, own, released), daemon=True)
     heartbeat.start()
     try:
         yield
     finally:
         released.set()
         heartbeat.join()
-        _release(folder / LOCK_FILE, mine)
+        _release(folder / LOCK_FILE, own)
 
 
 def _acquire(folder: Path) -> Holder:
     path = folder / LOCK_FILE
-    mine = Holder(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()) or "", secrets.token_hex(8))
+    own = Holder(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()) or "", secrets.token_hex(8))
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            if _take_over(path, mine):
-                return mine
+            if _take_over(path, own):
+                return own
             continue
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
         try:
-            os.write(descriptor, _encode(mine))
+            os.write(descriptor, _encode(own))
         except OSError as error:
             path.unlink()
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
         finally:
             os.close(descriptor)
-        return mine
+        return own
 
 
-def _take_over(path: Path, mine: Holder) -> bool:
-    """Replace a stale lock by ``mine``. Returns False if the file is gone; raises :class:`Held` if it is not stale."""
+def _take_over(path: Path, own: Holder) -> bool:
+    """Replace a stale lock by ``own``. Returns False if the file is gone; raises :class:`Held` if it is not stale."""
     with _locked(path) as descriptor:
         if descriptor is None:
             return False
         holder = _decode(os.pread(descriptor, _LARGEST, 0))
         if _is_alive(holder, os.fstat(descriptor).st_mtime):
             raise Held(path.parent, holder)
-        content = _encode(mine)
+        content = _encode(own)
         os.pwrite(descriptor, content, 0)
         os.ftruncate(descriptor, len(content))
         return True
 
 
-def _release(path: Path, mine: Holder) -> None:
+def _release(path: Path, own: Holder) -> None:
     with _locked(path) as descriptor:
-        if descriptor is not None and _decode(os.pread(descriptor, _LARGEST, 0)) == mine:
+        if descriptor is not None and _decode(os.pread(descriptor, _LARGEST, 0)) == own:
             path.unlink()
 
 
@@ -164,11 +164,11 @@ def _locked(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _beat(path: Path, mine: Holder, released: threading.Event) -> None:
+def _beat(path: Path, own: Holder, released: threading.Event) -> None:
     """Touch the lock regularly. Exit if another process has taken it over while this one was suspended."""
     while not released.wait(HEARTBEAT):
         try:
-            if _read(path) not in (mine, None):
+            if _read(path) not in (own, None):
                 print(f"{path.parent}: taken over by {_read(path)} while this process was suspended", file=sys.stderr)
                 sys.stderr.flush()
                 os._exit(1)

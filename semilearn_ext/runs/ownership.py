@@ -34,7 +34,7 @@ from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.record_file import LARGEST_RECORD
 from semilearn_ext.settings import Settings, dump
 from semilearn_ext.settings.content import dataset_name, split_path
-from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity
+from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity, place_of
 from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
@@ -133,13 +133,17 @@ def _conflict(folder: RunFolder, settings: Settings) -> str:
         # The extensions are already loaded; their content at the start of the run is what has to be compared.
         loaded = resolve({**raw, "extend": Raw(list(settings.extend), settings.origins.get("extend", ""))})
         recorded = folder.read_identity().get("content", {})
-        existing = identity(replace(loaded, extend=folder.extension_copies()), recorded)
+        loaded = replace(loaded, extend=folder.extension_copies())
+        existing = identity(loaded, recorded)
     except UserError as error:
         return f"the folder contains a config that cannot be read ({error})"
     wanted = identity(settings)
-    if hash_of(existing) == hash_of(wanted):
+    if hash_of(existing) != hash_of(wanted):
+        return (
+            f"the folder contains a run with a different config (hash {hash_of(existing)}, this one has "
+            f"{hash_of(wanted)}); they differ in {differences(existing, wanted)}"
+        )
+    existing, wanted = place_of(loaded), place_of(settings)
+    if existing == wanted:
         return ""
-    return (
-        f"the folder contains a run with a different config (hash {hash_of(existing)}, this one has "
-        f"{hash_of(wanted)}); they differ in {differences(existing, wanted)}"
-    )
+    return f"the folder contains another run of the same experiment; they differ in {differences(existing, wanted)}"

@@ -19,7 +19,7 @@ from semilearn_ext.runs.ownership import check_content
 from semilearn_ext.settings import Settings, config_hash
 from semilearn_ext.settings.content import remembered
 from semilearn_ext.settings.domains import targets_of
-from semilearn_ext.settings.fingerprint import differences, identity
+from semilearn_ext.settings.fingerprint import differences, identity, place_of
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
 
 MOST_RUNS = 100_000
@@ -91,10 +91,17 @@ def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
     for path, settings in runs.items():
         folder, job = RunFolder(path), Job.read(path)
         done = job.status.state is State.DONE
-        if not done or folder.read_result().get("config_hash") != config_hash(settings):
+        if not done or not _is_result_of(folder.read_result(), settings):
             check_content(folder, settings)
+            if done:
+                folder.read_checked_result()
         jobs.append(job)
     return jobs
+
+
+def _is_result_of(result: Mapping[str, Any], settings: Settings) -> bool:
+    expected = {"config_hash": config_hash(settings), **place_of(settings)}
+    return all(result.get(name) == value for name, value in expected.items())
 
 
 def find(folder: Path) -> list[Job]:

@@ -34,6 +34,8 @@ def file_hash(path: str, name: str) -> str:
     """Twelve hexadecimal digits of the hash of the file ``path``, which was given by the setting ``name``."""
     file = Path(path).expanduser()
     try:
+        if not file.exists():
+            raise UserError(f"{path}: no such file")
         status = file.stat()
         return _file_hash(file, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     except OSError as error:

@@ -24,7 +24,8 @@ def convert(raw: Any, kind: Any, where: str) -> Any:
     try:
         return _CONVERTERS[kind](raw)
     except (ValueError, TypeError, OverflowError):
-        raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {shown(raw)}") from None
+        quotes = " (put a name in quotes)" if kind is str and isinstance(raw, bool | float) else ""
+        raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {shown(raw)}{quotes}") from None
 
 
 def check_choice(value: str, choices: tuple[str, ...], where: str) -> None:
@@ -57,7 +58,7 @@ def check_range(
 def _int(raw: Any) -> int:
     if isinstance(raw, bool) or (isinstance(raw, float) and not raw.is_integer()):
         raise ValueError
-    value = int(raw)
+    value = int(_plain(raw))
     if abs(value) > 2**53:  # larger integers are not exact as floats
         raise ValueError
     return value
@@ -67,10 +68,17 @@ def _float(raw: Any) -> float:
     # YAML 1.1 reads 5e-4 as a string, so strings that look like numbers are accepted.
     if isinstance(raw, bool):
         raise ValueError
-    value = float(raw)
+    value = float(_plain(raw))
     if not math.isfinite(value):
         raise ValueError
     return value
+
+
+def _plain(raw: Any) -> Any:
+    """``raw`` unless it is a text that only Python reads as a number, such as ``1_000`` or other digits than 0 to 9."""
+    if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
+        raise ValueError
+    return raw
 
 
 def _bool(raw: Any) -> bool:
@@ -81,8 +89,8 @@ def _bool(raw: Any) -> bool:
 
 
 def _str(raw: Any) -> str:
-    # YAML reads the words no, off, yes and on as booleans; as a name, such a word has to be quoted.
-    if isinstance(raw, dict | list | bool) or raw is None or "\0" in str(raw):
+    # YAML reads the words no, off, yes and on as booleans, and 1.10 as 1.1; as a name, such a word has to be quoted.
+    if isinstance(raw, dict | list | bool | float | bytes) or raw is None or "\0" in str(raw):
         raise ValueError
     return str(raw)
 

@@ -5,6 +5,8 @@ Does not import torch, so that a sweep is planned and checked quickly.
 
 from __future__ import annotations
 
+import os
+import unicodedata
 from pathlib import Path
 
 from semilearn_ext.errors import UserError, did_you_mean
@@ -36,6 +38,15 @@ def _folders_in_data_dir(settings: Settings) -> list[str]:
         )
     for name in names:
         check_folder_name(name, f"{settings.where('data_dir')}: {root}")
+    seen: dict[str, str] = {}
+    for name in names:
+        for same in (unicodedata.normalize("NFC", name).casefold(), os.path.realpath(root / name)):
+            other = seen.setdefault(same, name)
+            if other != name:
+                raise UserError(
+                    f"{settings.where('data_dir')}: {root}: {other!r} and {name!r} are the same domain, or differ "
+                    f"only in case or encoding; rename or remove one of them"
+                )
     if "all" in names:
         raise UserError(f"{settings.where('data_dir')}: {root}: a domain cannot be called 'all'; rename the folder")
     return names
@@ -54,6 +65,8 @@ def targets_of(settings: Settings) -> list[str]:
             raise UserError(
                 f"{settings.where(key)}: {name!r} is not a domain of {settings.dataset} ({', '.join(domains)}){hint}"
             )
+    if len(set(settings.source_domains)) < len(settings.source_domains):
+        raise UserError(f"{settings.where('source_domains')}: contains a domain twice")
     if settings.target_domain in settings.source_domains:
         raise UserError(
             f"{settings.where('source_domains')}: {settings.target_domain!r} is the target and cannot be a source"

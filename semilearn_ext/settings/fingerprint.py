@@ -63,6 +63,16 @@ def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[
     return {**scientific(settings), **names, **content(settings, recorded)}
 
 
+def run_identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+    """Everything that distinguishes one run from all others: the experiment, the target and the seed."""
+    return {**identity(settings, recorded), **place_of(settings)}
+
+
+def place_of(settings: Settings) -> dict[str, Any]:
+    """What distinguishes the folder of a run from those of other runs of the same experiment."""
+    return {name: getattr(settings, name) for name in ("target_domain", "seed", "variant")}
+
+
 def config_hash(settings: Settings) -> str:
     """Twelve hexadecimal digits that identify the experiment."""
     return hash_of(identity(settings))

@@ -92,6 +92,10 @@ def _layers(path: Path, chain: tuple[Path, ...], files: list[Path]) -> list[tupl
 def _sections(sections: Any, origin: str) -> dict[str, dict[str, Any]]:
     if not isinstance(sections, dict) or not all(isinstance(values, dict) for values in sections.values()):
         raise UserError(f"{origin}: {METHODS}: expected settings by algorithm: '*_upcsc': {{loss_form: reference}}")
+    for pattern, values in sections.items():
+        for name in ("algorithm", "extend"):
+            if name in values:
+                raise UserError(f"{origin}: {METHODS}: {shown(pattern)}: {name} cannot be set for some algorithms only")
     return {str(pattern): values for pattern, values in sections.items()}
 
 
@@ -157,6 +161,7 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
     own["step"] = _step(method.base, own.get("step"), raw)
     if own.get("use_cat") is False:
         _check_use_cat(method, raw["use_cat"].where("use_cat"))
+    _check_cutout(own.get("cutout", Settings.cutout), own.get("img_size", Settings.img_size), raw)
     if own.get("dataset_name"):
         where = raw["dataset_name"].where("dataset_name")
         check_name(own["dataset_name"], where)
@@ -204,6 +209,14 @@ def _check_use_cat(method: registry.Method, where: str) -> None:
             f"{where}: with use_cat false, USB's {method.base} computes the weak view without gradient, which plug-ins "
             f"need; set use_cat to true"
         )
+
+
+def _check_cutout(cutout: int, img_size: int, raw: Mapping[str, Raw]) -> None:
+    """Refuse a cutout that blanks the whole strong view wherever its centre is drawn."""
+    if cutout >= 2 * img_size:
+        name = "cutout" if "cutout" in raw else "img_size"
+        where = raw[name].where(name) if name in raw else name
+        raise UserError(f"{where}: a cutout of {cutout} pixels covers every strong view of {img_size} pixels")
 
 
 def _unknown(name: str, where: str, algorithm: str, options: Iterable[str]) -> str:

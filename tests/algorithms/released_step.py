@@ -1,4 +1,4 @@
-"""One recorded training step of a released trainer: read from a file, repeated here, and compared.
+"""A recorded training step of a released trainer: it is read from a file, repeated with this package, and compared.
 
 Everything (domains, images, classes, layers, biases, noise) is taken from the file, so a step recorded with another
 seed, other shapes or other draws only has to be put into ``tests/fixtures/steps`` under the name of its method.
@@ -26,7 +26,7 @@ from semilearn_ext.settings import settings_from
 
 CLOSE = {"rtol": 0.0, "atol": 1e-9}
 
-# Names of parameters in the released code -> here.
+# Names of parameters in the released code -> names in this package.
 NAMES = {
     "C.linear.": "classifier.",
     "C.mu": "classifier.mu",
@@ -62,7 +62,7 @@ VIEWS = {
     "x_ulb_p": "u_plain",
     "y_lb": "y",
 }
-# Forward passes of a whole step: per domain, and of all domains together.
+# Forward passes of a step: per domain, and of all domains together.
 PASSES = {
     "erm": (2, 0),
     "fixmatch": (3, 0),
@@ -81,7 +81,7 @@ def method_of(stem: str) -> str:
     return max((name for name in PASSES if f"{stem}_".startswith(f"{name}_")), key=len)
 
 
-def here(name: str) -> str:
+def our_name(name: str) -> str:
     for theirs, ours in NAMES.items():
         if name.startswith(theirs):
             return ours + name.removeprefix(theirs)
@@ -89,7 +89,7 @@ def here(name: str) -> str:
 
 
 class ReleasedStep:
-    """What a file holds, and the sizes that follow from it."""
+    """The content of a file, and the sizes that follow from it."""
 
     def __init__(self, method: str, numbers: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.method = method
@@ -113,7 +113,7 @@ class ReleasedStep:
         counter = next(name for name in after if name.endswith("num_batches_tracked"))
         by_domain, mixed = PASSES[self.method]
         domains, rest = divmod(int(after[counter]) - int(before[counter]) - mixed, by_domain)
-        assert rest == 0, "the file counts other passes than those of a released step"
+        assert rest == 0, "the number of passes in the file is not that of a released step"
         return domains
 
     @cached_property
@@ -123,8 +123,8 @@ class ReleasedStep:
 
     @cached_property
     def statistics(self) -> dict[str, Tensor]:
-        """Running statistics of batch norm after the step, by their names here."""
-        return {here(k): v for k, v in self.under("after").items() if "running" in k or "tracked" in k}
+        """Running statistics of batch norm after the step, by their names in this package."""
+        return {our_name(k): v for k, v in self.under("after").items() if "running" in k or "tracked" in k}
 
     def backbone(self) -> nn.Sequential:
         """Convolutions of stride two and batch norms, each of the latter with a ReLU, then the mean over positions."""
@@ -145,8 +145,8 @@ class ReleasedStep:
     def noise(self, shape: torch.Size) -> Tensor:
         """(G, *shape): one draw per supervised and unsupervised pass. A recorded run may have drawn before them."""
         views = 2 if self.method.startswith("stylematch") else 1
-        drawn = self.numbers["noise"].reshape(-1, *shape)
-        return drawn[-self.domains * (1 + views) :]
+        draws = self.numbers["noise"].reshape(-1, *shape)
+        return draws[-self.domains * (1 + views) :]
 
 
 class Repeated:
@@ -155,7 +155,7 @@ class Repeated:
     def __init__(self, recorded: ReleasedStep, images: Path, **values: Any) -> None:
         self.recorded, numbers = recorded, recorded.numbers
         labelled, unlabelled = len(numbers["x_weak"]), len(numbers["u_weak"])
-        given: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "algorithm": recorded.method,
             "step": "reference",
             "dataset": "folder",
@@ -169,14 +169,14 @@ class Repeated:
             "num_train_iter": 1,
         }
         if recorded.method != "erm":
-            given["p_cutoff"] = float(numbers["threshold"])
+            defaults["p_cutoff"] = float(numbers["threshold"])
         if recorded.method.endswith("upcsc"):
-            given["loss_form"] = "reference"
-        context = make_context(settings_from(**{**given, **values}))
+            defaults["loss_form"] = "reference"
+        context = make_context(settings_from(**{**defaults, **values}))
         self.algorithm: Any = training.build(context, self._network(), training.silent_logger())
         self.algorithm.model.double()
         own = self.algorithm.model.state_dict()
-        state = {here(name): value for name, value in recorded.under("before").items()}
+        state = {our_name(name): value for name, value in recorded.under("before").items()}
         assert state.keys() <= own.keys()
         self.algorithm.model.load_state_dict({**own, **state})
         self._replay_random_draws()
@@ -213,7 +213,7 @@ class Repeated:
         return outcome
 
     def compare(self) -> None:
-        """Take the step; every loss, every gradient and all statistics are those of the file."""
+        """Take the step, and check that all losses, gradients and statistics equal those in the file."""
         outcome = self.step()
         self._compare_losses(outcome)
         self._compare_gradients()
@@ -231,21 +231,23 @@ class Repeated:
             value = sum(float(terms[f"train/{n}"]) * float(terms.get(f"train/{n}_weight", 1.0)) for n in ours)
             assert value == pytest.approx(float(numbers[theirs]), abs=1e-9), theirs
         if "keep_rate_unlabelled" in numbers and self.recorded.method.endswith("upcsc"):
-            kept = self.algorithm.step_output(Wants()).mask.double().mean()
-            assert float(kept) == pytest.approx(float(numbers["keep_rate_unlabelled"]), abs=1e-6)
+            keep_rate = self.algorithm.step_output(Wants()).mask.double().mean()
+            assert float(keep_rate) == pytest.approx(float(numbers["keep_rate_unlabelled"]), abs=1e-6)
 
     def _compare_gradients(self) -> None:
-        expected = {here(name): value for name, value in self.recorded.under("grad").items()}
+        expected = {our_name(name): value for name, value in self.recorded.under("grad").items()}
         parameters = dict(self.algorithm.model.named_parameters())
         assert expected.keys() <= parameters.keys()
         for name, parameter in parameters.items():
-            zero = torch.zeros_like(parameter)  # what took no part in the released loss has no gradient in the file
-            given = zero if parameter.grad is None else parameter.grad
-            torch.testing.assert_close(given, expected.get(name, zero), **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
+            zero = torch.zeros_like(
+                parameter
+            )  # parameters that the released loss does not use have no gradient in the file
+            gradient = zero if parameter.grad is None else parameter.grad
+            torch.testing.assert_close(gradient, expected.get(name, zero), **CLOSE, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def make_images(root: Path, domains: int, classes: int) -> Path:
-    """A folder with a target besides the source domains; its images are never looked at."""
+    """A folder with a target domain in addition to the source domains; the content of its images is never used."""
     folder = root / f"{domains}x{classes}"
     if not folder.exists():
         for domain in range(domains + 1):

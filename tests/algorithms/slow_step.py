@@ -19,12 +19,12 @@ from tests.losses.pair_loops import oracle
 State = dict[str, Tensor]
 
 
-def slow_step(given: ReleasedStep, domains: int, loss_form: str = "reference") -> State:
-    """Losses, gradients and statistics of the step whose inputs are in ``given``."""
-    numbers = given.numbers
-    network = given.backbone().train()
-    state = {k: v.clone().requires_grad_() for k, v in given.under("before").items() if not k.startswith("G.")}
-    base, _, plugin = given.method.partition("_")
+def slow_step(inputs: ReleasedStep, domains: int, loss_form: str = "reference") -> State:
+    """Losses, gradients and statistics of the step whose inputs are given."""
+    numbers = inputs.numbers
+    network = inputs.backbone().train()
+    state = {k: v.clone().requires_grad_() for k, v in inputs.under("before").items() if not k.startswith("G.")}
+    base, _, plugin = inputs.method.partition("_")
     views = {"strong": by_domain(numbers, "strong", domains)}
     if base == "stylematch":
         views["styled"] = list(numbers["styled"])
@@ -112,12 +112,12 @@ def fbcsa(z: Tensor, label: Tensor, kept: Tensor, numbers: State, domain: int) -
     own, other = numbers["prototypes"][domain], numbers["prototypes"][int(numbers["other_domain"][domain])]
     fbc, sa = [], []
     for i in range(len(z)):
-        similarity, elsewhere = own @ z[i], other @ z[i]
-        near = similarity.sort(descending=True)
-        wrong = near.values[1 : int(numbers["last_rank"][domain])]
-        both = similarity.log_softmax(dim=0) + elsewhere.log_softmax(dim=0)
+        similarity, other_similarity = own @ z[i], other @ z[i]
+        ranked = similarity.sort(descending=True)
+        wrong = ranked.values[1 : int(numbers["last_rank"][domain])]
+        both = similarity.log_softmax(dim=0) + other_similarity.log_softmax(dim=0)
         fbc.append(-both[label[i]] * kept[i])
-        sa.append((2 - near.values[0] - elsewhere[near.indices[0]] + wrong.mean()) * kept[i])
+        sa.append((2 - ranked.values[0] - other_similarity[ranked.indices[0]] + wrong.mean()) * kept[i])
     return mean(fbc), mean(sa)
 
 
@@ -135,7 +135,7 @@ def random_step(
     bias: bool = True,
     loss_form: str = "reference",
 ) -> ReleasedStep:
-    """A step of random images and weights, with the outcome by :func:`slow_step`."""
+    """A step with random images and weights, and its outcome according to :func:`slow_step`."""
     rng = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int, scale: float = 1.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Every row the paper prints trains on the embedded benchmark: finite, every term with a gradient, resumable."""
+"""Every row of the paper's tables trains on digits_mini: finite losses, a gradient of every term, exact resuming."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from semilearn_ext import registry, training
-from semilearn_ext.engine.checkpoint import checkpoint_files, load
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import find_classifier
@@ -22,6 +21,7 @@ from semilearn_ext.report import paper_numbers
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
 from semilearn_ext.settings.load import read_yaml
+from tests.conftest import FinalStates
 
 Tiny = Callable[..., Settings]
 CONFIGS = Path(__file__).parents[2] / "config" / "ssdg"
@@ -53,8 +53,8 @@ def test_no_row_of_the_paper_is_missing() -> None:
     assert {"_".join(filter(None, (row.base, *row.plugins, row.variant))) for row in rows} <= set(ROWS)
 
 
-def eager(values: dict[str, Any]) -> dict[str, Any]:
-    """Some images are confident, others not, in the few steps of a test."""
+def active_loss(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings with which some images are confident and others are not within the few steps of a test."""
     fixed = values["algorithm"].startswith(("fixmatch", "stylematch"))
     return {"batch_size": 12, "num_train_iter": 4, "num_eval_iter": 2, **({"p_cutoff": 0.3} if fixed else {}), **values}
 
@@ -67,62 +67,57 @@ def build(settings: Settings) -> Any:
     return algorithm
 
 
-def spread(algorithm: Any) -> None:
-    """A network that predicts many classes, with the threshold at the median confidence."""
+def diversify_predictions(algorithm: Any) -> None:
+    """Set weights with which the network predicts many classes, and the threshold to the median confidence."""
     weak = algorithm.loader_dict["train_ulb"].dataset[0, 0]["x_ulb_w"]
     classifier = find_classifier(algorithm.model)
     with torch.no_grad():
         algorithm.model.eval()
         feat = algorithm.model(weak, only_feat=True)
-        middle = feat.mean(0) / feat.mean(0).norm()
-        apart = feat - (feat @ middle)[:, None] * middle
+        direction = feat.mean(0) / feat.mean(0).norm()
+        centred = feat - (feat @ direction)[:, None] * direction
         rows = torch.randperm(len(feat))[: len(classifier.weight)]
-        classifier.weight.copy_(4 * apart[rows] / apart.pow(2).sum(1).mean())
+        classifier.weight.copy_(4 * centred[rows] / centred.pow(2).sum(1).mean())
         if isinstance(classifier, nn.Linear):
             classifier.bias.zero_()
         median = algorithm.model(weak)["logits"].softmax(1).amax(1).median()
         if isinstance(classifier, ModulatedClassifier):
-            median = torch.zeros_like(median)  # its confidences in training are others than here, where it is bare
+            median = torch.zeros_like(median)  # in training, modulation changes its confidences
         algorithm.p_cutoff = median.item()
         algorithm.hooks_dict["MaskingHook"].time_p = median  # FreeMatch's threshold
         algorithm.model.train()
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_it_trains_and_resumes(
-    name: str, tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
-) -> None:
-    """Stopped in the middle of an epoch and continued it ends bit for bit where the unbroken run does."""
-    unbroken, broken = (tiny(**eager(ROWS[name]), save_dir=str(tmp_path / part)) for part in ("unbroken", "broken"))
-    training.run(unbroken)
-    record = RunFolder(run_path(unbroken)).read_metrics()[-1]
-    assert all(math.isfinite(value) for value in record.values() if value is not None)
-    stop_after(broken, 3)
-    training.run(broken)
-    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
-    assert one.keys() == other.keys()
-    for key, value in one.items():
-        assert torch.equal(value, other[key]) if isinstance(value, torch.Tensor) else value == other[key], key
+def test_every_row_trains_and_resumes(name: str, tinier: Tiny, final_states: FinalStates, tmp_path: Path) -> None:
+    """A run that is stopped in the middle of an epoch and resumed equals an uninterrupted one bit for bit."""
+    values = active_loss(ROWS[name])
+    expected, resumed = final_states(tinier, 3, **values)
+    folder = RunFolder(run_path(tinier(**values, save_dir=str(tmp_path / "uninterrupted"))))
+    assert all(math.isfinite(value) for value in folder.read_metrics()[-1].values() if value is not None)
+    assert expected.keys() == resumed.keys()
+    for key, value in expected.items():
+        assert torch.equal(value, resumed[key]) if isinstance(value, torch.Tensor) else value == resumed[key], key
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in ("erm", "meanteacher")])
 def test_every_term_has_a_gradient(name: str, tiny: Tiny) -> None:
-    algorithm = build(tiny(**eager(ROWS[name])))
-    spread(algorithm)
+    algorithm = build(tiny(**active_loss(ROWS[name])))
+    diversify_predictions(algorithm)
     parts = [algorithm.loader_dict[stream].dataset[0, 0] for stream in ("train_lb", "train_ulb")]
-    given = algorithm.process_batch(**parts[0], **parts[1])
-    images = [given[name].requires_grad_() for name in ("x_lb", "x_ulb_s")]
-    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**given)
+    batch = algorithm.process_batch(**parts[0], **parts[1])
+    images = [batch[name].requires_grad_() for name in ("x_lb", "x_ulb_s")]
+    algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**batch)
     for gradient in torch.autograd.grad(algorithm.out_dict["loss"], images, retain_graph=True):
         assert gradient.abs().sum() > 0
     for name, plugin in (algorithm.plugins if algorithm.settings.plugins else {}).items():
         if plugin.wants is None:
             continue
-        seen = algorithm.step_output(plugin.wants)
-        losses = plugin.losses(seen)
+        output = algorithm.step_output(plugin.wants)
+        losses = plugin.losses(output)
         assert tuple(losses) == TERMS[name]
         for _, loss in losses.values():
-            for view in seen.unlabelled:
+            for view in output.unlabelled:
                 (gradient,) = torch.autograd.grad(loss, view.features, retain_graph=True)
                 assert gradient.abs().sum() > 0
 
@@ -131,8 +126,8 @@ def test_every_term_has_a_gradient(name: str, tiny: Tiny) -> None:
     ("base", "step"), [*((base, "usb") for base in BASES), ("fixmatch", "reference"), ("stylematch", "reference")]
 )
 def test_dgwm_trains_its_generator_and_tests_without_it(base: str, step: str, tiny: Tiny) -> None:
-    algorithm = build(tiny(**eager({"algorithm": f"{base}_dgwm", "step": step})))
-    spread(algorithm)
+    algorithm = build(tiny(**active_loss({"algorithm": f"{base}_dgwm", "step": step})))
+    diversify_predictions(algorithm)
     parts = [algorithm.loader_dict[stream].dataset[0, 0] for stream in ("train_lb", "train_ulb")]
     out, _ = algorithm.train_step(**algorithm.process_batch(**parts[0], **parts[1]))
     out["loss"].backward()
@@ -140,8 +135,8 @@ def test_dgwm_trains_its_generator_and_tests_without_it(base: str, step: str, ti
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in classifier.parameters())
     images = parts[0]["x_lb"]
     algorithm.model.eval()
-    tested = algorithm.model(images)
-    torch.testing.assert_close(tested["logits"], tested["feat"] @ classifier.weight.T)
+    evaluated = algorithm.model(images)
+    torch.testing.assert_close(evaluated["logits"], evaluated["feat"] @ classifier.weight.T)
     roles = {group["name"]: group["params"] for group in algorithm.optimizer.param_groups}
     assert any(p is classifier.weight for p in roles["classifier"])
 
@@ -171,8 +166,8 @@ def test_fbcsa_refreshes_its_prototypes_every_epoch(tiny: Tiny) -> None:
     assert not torch.equal(algorithm.plugins["fbcsa"].prototypes, first)
 
 
-def test_fbcsas_prototypes_are_made_in_training_mode_by_domain(tiny: Tiny) -> None:
-    """As released: batch norm normalises over the labelled images of one domain, and its statistics move."""
+def test_fbcsa_computes_prototypes_in_training_mode_per_domain(tiny: Tiny) -> None:
+    """As in the released code, batch norm uses the labelled images of one domain and updates its statistics."""
     settings = tiny(algorithm="fixmatch_fbcsa", labels_per_class=2, net="resnet18")
     algorithm = training.build(make_context(settings))
     algorithm.it = algorithm.epoch = 0
@@ -202,15 +197,15 @@ def test_fbcsas_prototypes_are_made_in_training_mode_by_domain(tiny: Tiny) -> No
         ({"algorithm": "erm_upcsc"}, "erm cannot take plug-ins"),
     ],
 )
-def test_a_wrong_combination_is_refused_at_once(values: dict[str, str], expected: str) -> None:
+def test_incompatible_methods_are_refused(values: dict[str, str], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         settings_from(**values)
 
 
-def test_what_the_data_do_not_allow_is_refused_at_the_start(tiny: Tiny, tmp_path: Path) -> None:
-    from tests.image_trees import grow
+def test_too_few_classes_or_domains_are_refused_before_training(tiny: Tiny, tmp_path: Path) -> None:
+    from tests.image_trees import write_images
 
-    grow(tmp_path / "few", [f"{domain}/{label}" for domain in "abc" for label in "wxyz"], count=4, ending="png")
+    write_images(tmp_path / "few", [f"{domain}/{label}" for domain in "abc" for label in "wxyz"], count=4, ending="png")
     few = {"dataset": "folder", "data_dir": str(tmp_path / "few"), "target_domain": "a", "labels_per_class": 1}
     settings = tiny(algorithm="fixmatch_fbcsa", img_size=16, batch_size=2, **few)
     with pytest.raises(UserError, match="fbcsa: needs at least 5 classes, but the data have only 4"):
@@ -221,7 +216,7 @@ def test_what_the_data_do_not_allow_is_refused_at_the_start(tiny: Tiny, tmp_path
 
 
 def test_use_cat_is_refused_or_keeps_every_gradient(tiny: Tiny) -> None:
-    """Every base with every plug-in, without one forward pass for all views."""
+    """Every base with every plug-in, without a joint forward pass for all views."""
     refused, kept = set(), set()
     for base in registry.ALGORITHMS:
         for plugin in registry.PLUGINS:
@@ -244,8 +239,8 @@ def test_use_cat_is_refused_or_keeps_every_gradient(tiny: Tiny) -> None:
     assert refused == {spec.name for spec in registry.ALGORITHMS if not spec.no_plugins and not spec.unavailable} - kept
 
 
-def test_shipped_configs_keep_the_papers_balance() -> None:
-    """USB's step takes the mean over three domains, the benchmark's the sum."""
+def test_packaged_configs_scale_rates_from_sums_to_means() -> None:
+    """USB's step takes the mean over three domains, and the reference step the sum."""
     usb, reference = (
         {k: v.value for k, v in read_yaml(CONFIGS / f"step_{n}.yaml").items()} for n in ("usb", "reference")
     )

@@ -1,6 +1,6 @@
-"""The benchmark's step: plain loops over domains, what batch norm and plug-ins see, how often an image goes through.
+"""The reference step: equality with loops over domains, what batch norm and plug-ins get, and the number of passes.
 
-Equality with the released code is in test_released_steps.py.
+Equality with the released code is tested in test_released_steps.py.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ def batch(algorithm: Any) -> dict[str, torch.Tensor]:
     return {**parts[0], **parts[1]}
 
 
-def test_it_equals_loops_over_domains(tiny: Tiny) -> None:
-    """Losses are means within a domain, summed; labelled images are in the unlabelled loss."""
+def test_the_reference_step_equals_loops_over_domains(tiny: Tiny) -> None:
+    """Losses are means within a domain, summed over domains; the unlabelled loss includes labelled images."""
     algorithm = build(tiny(algorithm="fixmatch", step="reference", batch_size=12))
-    given = batch(algorithm)
+    inputs = batch(algorithm)
     with torch.no_grad():
-        weak = algorithm.model(torch.cat([given["x_lb"], given["x_ulb_w"]]))["logits"]
+        weak = algorithm.model(torch.cat([inputs["x_lb"], inputs["x_ulb_w"]]))["logits"]
         algorithm.p_cutoff = threshold = weak.softmax(1).amax(1).median().item()
-    out, logs = algorithm.train_step(**algorithm.process_batch(**given))
+    out, logs = algorithm.train_step(**algorithm.process_batch(**inputs))
     total = supervised = 0.0
-    kept = []
+    masks = []
     with torch.no_grad():
         for d in range(3):
-            lb, ulb = given["d_lb"] == d, given["d_ulb"] == d
-            logits = algorithm.model(torch.cat([given["x_lb"][lb], given["x_ulb_w"][ulb]]))["logits"]
-            strong = algorithm.model(torch.cat([given["x_lb_s"][lb], given["x_ulb_s"][ulb]]))["logits"]
+            lb, ulb = inputs["d_lb"] == d, inputs["d_ulb"] == d
+            logits = algorithm.model(torch.cat([inputs["x_lb"][lb], inputs["x_ulb_w"][ulb]]))["logits"]
+            strong = algorithm.model(torch.cat([inputs["x_lb_s"][lb], inputs["x_ulb_s"][ulb]]))["logits"]
             confidence, label = logits.softmax(1).max(1)
             mask = confidence >= threshold
-            kept.append(mask)
+            masks.append(mask)
             loss = (cross_entropy(strong, label, reduction="none") * mask).mean()
-            part = cross_entropy(algorithm.model(given["x_lb"][lb])["logits"], given["y_lb"][lb])
+            part = cross_entropy(algorithm.model(inputs["x_lb"][lb])["logits"], inputs["y_lb"][lb])
             supervised, total = supervised + float(part), total + float(part) + float(loss)
-    assert 0 < torch.cat(kept).float().mean() < 1
+    assert 0 < torch.cat(masks).float().mean() < 1
     assert float(logs["train/sup_loss"]) == pytest.approx(supervised, rel=1e-5)
     assert out["loss"].item() == pytest.approx(total, rel=1e-5)
 
 
-class Passes:
+class PassCounter:
     """Counts the images that go through the network, with and without gradient."""
 
     def __init__(self, algorithm: Any) -> None:
@@ -80,7 +80,7 @@ class Passes:
         ("erm", 3, 6),
         ("fixmatch", 3 + 6, 6),
         ("fixmatch_upcsc", 3 + 6 + 3 + 3, 6),
-        # FBCSA's weak images are those of the pseudo labels: they go through once, with gradient.
+        # FBCSA uses the weak images of the pseudo labels: one pass, with gradient.
         ("fixmatch_fbcsa", 3 + 6 + 6, 0),
         ("fixmatch_dgwm", 3 + 6, 6),
         ("stylematch", 3 + 12, 6),
@@ -88,27 +88,31 @@ class Passes:
     ],
 )
 def test_image_passes_per_step(name: str, with_gradient: int, without: int, tiny: Tiny) -> None:
-    """At most those of the released code: 336 for fixmatch_upcsc, 240 of them with gradient."""
+    """At most as many as in the released code: 336 for fixmatch_upcsc, 240 of them with gradient."""
     algorithm = build(tiny(algorithm=name, step="reference", batch_size=48))
-    passes = Passes(algorithm)
+    passes = PassCounter(algorithm)
     algorithm.step(**batch(algorithm))
     assert (passes.with_gradient, passes.without) == (16 * with_gradient, 16 * without)
 
 
 @pytest.mark.parametrize("name", ["fixmatch", "stylematch"])
-def test_groups_in_one_pass_equal_passes_of_their_own(name: str, tiny: Tiny) -> None:
-    """The same loss, gradients and statistics as the network called once per group."""
+def test_grouped_passes_equal_separate_passes(name: str, tiny: Tiny) -> None:
+    """Loss, gradients and statistics equal those of a network that is called once per group."""
     from semilearn_ext.nets import batch_groups
 
-    def one_by_one(model: Any, groups: Any, repeats: Any = None) -> list[torch.Tensor]:
+    def separate_passes(model: Any, groups: Any, repeats: Any = None) -> list[torch.Tensor]:
         assert not repeats
         return [model(images, only_feat=True) for images in groups]
 
     results = []
-    for function in (batch_groups.grouped_features, one_by_one):
-        algorithm = build(tiny(algorithm=f"{name}_upcsc", step="reference", net="resnet18", batch_size=6, p_cutoff=0.2))
+    for function in (batch_groups.grouped_features, separate_passes):
+        algorithm = build(
+            tiny(algorithm=f"{name}_upcsc", step="reference", net="resnet_mini", batch_size=6, p_cutoff=0.2)
+        )
         algorithm.model.double()
-        given = {key: value.double() if value.is_floating_point() else value for key, value in batch(algorithm).items()}
+        inputs = {
+            key: value.double() if value.is_floating_point() else value for key, value in batch(algorithm).items()
+        }
         torch.manual_seed(0)
         with pytest.MonkeyPatch.context() as patch:
             if name == "stylematch":
@@ -116,35 +120,35 @@ def test_groups_in_one_pass_equal_passes_of_their_own(name: str, tiny: Tiny) -> 
                 patch.setattr(algorithm, "encodings", lambda stream, plain, numbers: plain)
                 patch.setattr(algorithm, "styled", lambda encodings, styled=styled: styled)
             patch.setattr("semilearn_ext.algorithms.reference_step.grouped_features", function)
-            algorithm.step(**given).total.backward()
+            algorithm.step(**inputs).total.backward()
         results.append(algorithm.model)
-    for (key, one), (_, other) in zip(results[0].named_parameters(), results[1].named_parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-10, msg=key)
-    for (key, one), (_, other) in zip(results[0].named_buffers(), results[1].named_buffers(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12, msg=key)
+    for (key, grouped), (_, separate) in zip(results[0].named_parameters(), results[1].named_parameters(), strict=True):
+        torch.testing.assert_close(grouped.grad, separate.grad, rtol=0, atol=1e-10, msg=key)
+    for (key, grouped), (_, separate) in zip(results[0].named_buffers(), results[1].named_buffers(), strict=True):
+        torch.testing.assert_close(grouped, separate, rtol=0, atol=1e-12, msg=key)
 
 
 @pytest.mark.parametrize("step", ["usb", "reference"])
 def test_plugins_see_unlabelled_images_only(step: str, tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm="fixmatch_upcsc", step=step, batch_size=6, uratio=2))
     algorithm.out_dict, _ = algorithm.train_step(**algorithm.process_batch(**batch(algorithm)))
-    seen = algorithm.step_output(Wants())
-    assert [len(view.features) for view in seen.unlabelled] == [12, 12]
-    assert len(seen.mask) == len(seen.prob) == 12
-    assert seen.domain.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    output = algorithm.step_output(Wants())
+    assert [len(view.features) for view in output.unlabelled] == [12, 12]
+    assert len(output.mask) == len(output.prob) == 12
+    assert output.domain.tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
 @pytest.mark.parametrize("step", ["usb", "reference"])
 def test_fbcsa_sees_labelled_images_too(step: str, tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm="fixmatch_fbcsa", step=step, batch_size=6, uratio=2))
     algorithm.out_dict, _ = algorithm.train_step(**algorithm.process_batch(**batch(algorithm)))
-    seen = algorithm.step_output(algorithm.plugins["fbcsa"].wants)
-    assert [len(view.features) for view in seen.unlabelled] == [18]
-    assert sorted(seen.domain.tolist()) == [0] * 6 + [1] * 6 + [2] * 6
+    output = algorithm.step_output(algorithm.plugins["fbcsa"].wants)
+    assert [len(view.features) for view in output.unlabelled] == [18]
+    assert sorted(output.domain.tolist()) == [0] * 6 + [1] * 6 + [2] * 6
 
 
 def test_summing_equals_the_mean_at_scaled_rates() -> None:
-    """SGD on K times the loss is SGD on the loss at K times the rate and a Kth of the decay: the shipped balance."""
+    """SGD on K times the loss equals SGD on the loss at K times the rate and 1/K of the decay."""
 
     def weights_after(factor: float, lr: float, decay: float) -> torch.Tensor:
         torch.manual_seed(0)
@@ -160,7 +164,7 @@ def test_summing_equals_the_mean_at_scaled_rates() -> None:
 
 
 @pytest.mark.parametrize("name", ["freematch", "flexmatch_upcsc"])
-def test_other_algorithms_refuse_it(name: str) -> None:
+def test_other_algorithms_have_no_reference_step(name: str) -> None:
     with pytest.raises(UserError, match=r"has no reference step; use step: usb, .*: fixmatch, erm, stylematch"):
         settings_from(algorithm=name, step="reference")
 

@@ -1,8 +1,7 @@
-"""Whole training steps equal those of the released trainers: losses, gradients, statistics of batch norm.
+"""Training steps equal those of the released trainers: losses, gradients, statistics of batch norm.
 
 The fixtures were recorded by running the authors' code in float64 (see tests/fixtures/steps/README.md). A slow step,
-one pass at a time, first has to give the recorded numbers, and then stands in for the authors' code where nothing was
-recorded.
+one pass at a time, is compared with the recorded numbers and then replaces the authors' code in all other cases.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def test_the_slow_step_equals_the_released_ones(path: Path) -> None:
 @pytest.mark.parametrize("seed", [1, 4])
 @pytest.mark.parametrize("sizes", [THREE_BY_FIVE, FOUR_DOMAINS], ids=["3x7", "4x9"])
 @pytest.mark.parametrize("method", sorted(PASSES))
-def test_it_equals_the_slow_step(
+def test_the_reference_step_equals_the_slow_step(
     method: str, sizes: dict[str, Any], seed: int, folder: Path, cache_dir: Path, adain_dir: Path
 ) -> None:
     step = random_step(method, seed, **sizes)
@@ -82,7 +81,7 @@ def test_it_equals_the_slow_step(
 
 @pytest.mark.parametrize("sizes", [NOTHING_KEPT, EVERYTHING_KEPT], ids=["nothing kept", "everything kept"])
 @pytest.mark.parametrize("method", sorted(PASSES.keys() - {"erm"}))
-def test_it_equals_the_slow_step_at_the_edges(
+def test_the_reference_step_equals_the_slow_step_at_extreme_thresholds(
     method: str, sizes: dict[str, Any], folder: Path, cache_dir: Path, adain_dir: Path
 ) -> None:
     step = random_step(method, 3, **sizes)
@@ -100,7 +99,7 @@ def test_the_papers_form_of_the_loss_has_the_same_passes(
     assert not torch.isclose(released.numbers["loss_upcsc"], step.numbers["loss_upcsc"], **CLOSE)
 
 
-def test_a_step_of_another_seed_is_taken_from_its_name() -> None:
+def test_the_method_is_parsed_from_the_file_name() -> None:
     assert [method_of(stem) for stem in ("fixmatch", "fixmatch_seed2", "fixmatch_upcsc_7", "stylematch_upcsc")] == [
         *("fixmatch", "fixmatch", "fixmatch_upcsc", "stylematch_upcsc")
     ]

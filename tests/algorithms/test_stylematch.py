@@ -1,4 +1,4 @@
-"""StyleMatch: its style view, its classifier in the right places, and its files."""
+"""StyleMatch: its style view, where its classifier draws noise, and its files."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ def test_styles_change_with_the_step_and_not_with_the_method() -> None:
 
 
 class Bright(nn.Module):
-    """A decoder whose pictures are brighter than white."""
+    """A decoder whose images are brighter than white."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return torch.full((len(features), 3, 32, 32), 1.5, dtype=features.dtype)
 
 
 def test_the_style_view_is_not_clamped(adain_dir: Path) -> None:
-    """As released: the decoder's pictures are normalised as they are."""
+    """As in the released code, the decoder's images are normalised without clamping."""
     style = StyleView(load_style_transfer(str(adain_dir)), ViewSpec(32), 0.5, fast_precision(torch.device("cpu")))
     style.transfer.decoder = Bright()  # type: ignore[assignment]
     encodings = style.encode(torch.randn(6, 3, 32, 32))
-    pictures = style.restyle(encodings, torch.arange(6).flip(0)) * style.std + style.mean
-    torch.testing.assert_close(pictures, torch.full_like(pictures, 1.5))
+    images = style.restyle(encodings, torch.arange(6).flip(0)) * style.std + style.mean
+    torch.testing.assert_close(images, torch.full_like(images, 1.5))
 
 
 def test_views_in_bfloat16_are_those_in_float32(monkeypatch: pytest.MonkeyPatch, adain_dir: Path) -> None:
@@ -97,56 +97,56 @@ def test_views_in_bfloat16_are_those_in_float32(monkeypatch: pytest.MonkeyPatch,
     assert {weight.dtype for weight in transfer.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize(("asked", "dtype"), [("auto", torch.bfloat16), ("float32", torch.float32)])
+@pytest.mark.parametrize(("precision", "dtype"), [("auto", torch.bfloat16), ("float32", torch.float32)])
 def test_float32_is_float32_for_style_views_too(
-    asked: str, dtype: torch.dtype, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    precision: str, dtype: torch.dtype, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    algorithm = build(tiny(algorithm="stylematch", precision=asked))
+    algorithm = build(tiny(algorithm="stylematch", precision=precision))
     assert {parameter.dtype for parameter in algorithm.style.transfer.parameters()} == {dtype}
 
 
 def test_kept_encodings_are_those_of_the_batch(tiny: Tiny) -> None:
-    """What fits in memory and is needed again is encoded once; the style views are the same as without."""
+    """Images that fit in memory and are needed again are encoded once; this does not change the style views."""
     algorithm = build(tiny(algorithm="stylematch", num_train_iter=400, step="reference", labels_per_class=1))
     assert algorithm.keeps_encodings
     assert not build(tiny(algorithm="stylematch")).keeps_encodings
-    given = batch(algorithm)
-    kept = algorithm.encodings("labeled", given["x_lb_p"], given["idx_lb"])
+    inputs = batch(algorithm)
+    kept = algorithm.encodings("labeled", inputs["x_lb_p"], inputs["idx_lb"])
     algorithm.keeps_encodings = False
-    encoded = algorithm.encodings("labeled", given["x_lb_p"], given["idx_lb"])
+    encoded = algorithm.encodings("labeled", inputs["x_lb_p"], inputs["idx_lb"])
     torch.testing.assert_close(kept, encoded, rtol=1e-3, atol=1e-3)
-    one, other = (torch.cat(algorithm.styled(part.chunk(3))) for part in (kept, encoded))
+    from_kept, from_encoded = (torch.cat(algorithm.styled(part.chunk(3))) for part in (kept, encoded))
     # In bfloat16 a rounding step of the decoder is 1/256 of its range.
-    torch.testing.assert_close(one, other, rtol=1e-2, atol=5e-2)
-    assert not one.requires_grad
+    torch.testing.assert_close(from_kept, from_encoded, rtol=1e-2, atol=5e-2)
+    assert not from_kept.requires_grad
 
 
-def test_pseudo_labels_are_made_without_noise_and_losses_with(tiny: Tiny) -> None:
+def test_pseudo_labels_have_no_noise_and_losses_have(tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm="stylematch", p_cutoff=0.0))
-    given = batch(algorithm)
-    seen = []
-    algorithm.call_hook = _listening(algorithm.call_hook, seen)
-    losses = [algorithm.train_step(**given)[0]["loss"].item() for _ in range(2)]
-    assert torch.equal(seen[0], seen[2])  # of the unlabelled images; the labelled ones follow
+    inputs = batch(algorithm)
+    logits = []
+    algorithm.call_hook = _recording(algorithm.call_hook, logits)
+    losses = [algorithm.train_step(**inputs)[0]["loss"].item() for _ in range(2)]
+    assert torch.equal(logits[0], logits[2])  # of the unlabelled images; the labelled ones follow
     assert losses[0] != losses[1]
 
 
-def _listening(call_hook: Callable[..., Any], seen: list[torch.Tensor]) -> Callable[..., Any]:
-    def listen(name: str, *args: Any, **kwargs: Any) -> Any:
+def _recording(call_hook: Callable[..., Any], logits: list[torch.Tensor]) -> Callable[..., Any]:
+    def record(name: str, *args: Any, **kwargs: Any) -> Any:
         if name == "masking":
-            seen.append(kwargs["logits_x_ulb"])
+            logits.append(kwargs["logits_x_ulb"])
         return call_hook(name, *args, **kwargs)
 
-    return listen
+    return record
 
 
 @pytest.mark.parametrize("step", ["usb", "reference"])
 def test_every_view_has_a_gradient(step: str, tiny: Tiny) -> None:
-    """Labelled, strong and style view each move the weights; the weak one only makes pseudo labels."""
+    """The labelled, strong and style views have a gradient; the weak view only gives pseudo labels."""
     algorithm = build(tiny(algorithm="stylematch", p_cutoff=0.0, step=step))
-    given = batch(algorithm)
-    out, logs = algorithm.train_step(**given)
+    inputs = batch(algorithm)
+    out, logs = algorithm.train_step(**inputs)
     assert float(logs["train/style_loss"]) > 0
     names = ("sup_loss", "unsup_loss", "style_loss")
     assert out["loss"].item() == pytest.approx(sum(float(logs[f"train/{name}"]) for name in names), rel=1e-5)
@@ -177,8 +177,8 @@ def test_other_weights_are_another_experiment(tiny: Tiny, tmp_path: Path, adain_
     (tmp_path / "same").mkdir()
     (tmp_path / "vgg_normalised.pth").write_bytes(encoder.read_bytes())
     (tmp_path / "decoder.pth").write_bytes((adain_dir / "decoder.pth").read_bytes())
-    one, moved = (config_hash(tiny(algorithm="stylematch", adain_dir=str(d))) for d in (adain_dir, tmp_path))
-    assert one == moved
+    original, moved = (config_hash(tiny(algorithm="stylematch", adain_dir=str(d))) for d in (adain_dir, tmp_path))
+    assert original == moved
     (tmp_path / "same" / "vgg_normalised.pth").write_bytes(encoder.read_bytes())
     (tmp_path / "same" / "decoder.pth").write_bytes(b"others")
-    assert config_hash(tiny(algorithm="stylematch", adain_dir=str(tmp_path / "same"))) != one
+    assert config_hash(tiny(algorithm="stylematch", adain_dir=str(tmp_path / "same"))) != original

@@ -1,10 +1,9 @@
-"""All of USB's algorithms are tried: those that can run train, learn from unlabelled images, and resume."""
+"""All of USB's algorithms that are available train, learn from unlabelled images, and resume."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,13 @@ from semilearn_ext.engine.context import make_context, usb_args
 from semilearn_ext.nets.build import net_builder
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings
+from tests.conftest import FinalStates
 
 Tiny = Callable[..., Settings]
 RUNNABLE = sorted(spec.name for spec in SPECS if not spec.unavailable)
 SUPERVISED = {"supervised", "fullysupervised"}
-# What makes the unlabelled term count in the few steps of a test.
-EAGER: dict[str, dict[str, Any]] = {
+# Options with which the unlabelled loss is not zero within the few steps of a test.
+ACTIVE_LOSS: dict[str, dict[str, Any]] = {
     "dash": {"num_wu_iter": 3},
     **{name: {"p_cutoff": 0.0} for name in ("fixmatch", "uda", "defixmatch", "flexmatch", "adamatch")},
     **{name: {"p_cutoff": 0.0} for name in ("comatch", "simmatch")},
@@ -48,8 +48,8 @@ def test_usb_keeps_its_own_classes_under_its_own_names() -> None:
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_it_trains_through_usbs_own_loop(name: str, tiny: Tiny) -> None:
-    settings = tiny(algorithm=name, **EAGER.get(name, {}))
+def test_every_algorithm_trains_in_usbs_own_loop(name: str, tiny: Tiny) -> None:
+    settings = tiny(algorithm=name, **ACTIVE_LOSS.get(name, {}))
     outcome = training.run(settings)
     assert outcome.result["iterations"] == 4
     state = load(checkpoint_files(run_path(settings))[-1])
@@ -59,8 +59,8 @@ def test_it_trains_through_usbs_own_loop(name: str, tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(RUNNABLE) - SUPERVISED))
 def test_unlabelled_images_have_a_gradient(name: str, tiny: Tiny) -> None:
-    """The same step with other unlabelled images gives another gradient: the term is not detached or zero."""
-    algorithm = build(tiny(algorithm=name, lr=0.0, num_train_iter=8, **EAGER.get(name, {})))
+    """The same step with other unlabelled images has another gradient, so the term is neither detached nor zero."""
+    algorithm = build(tiny(algorithm=name, lr=0.0, num_train_iter=8, **ACTIVE_LOSS.get(name, {})))
     if hasattr(algorithm, "warmup"):
         algorithm.warmup()
     labelled = next(iter(algorithm.loader_dict["train_lb"]))
@@ -83,7 +83,7 @@ def test_supervised_loads_no_unlabelled_image(tiny: Tiny) -> None:
     assert "train_ulb" not in build(tiny(algorithm="supervised")).loader_dict
 
 
-def test_only_the_views_asked_for_are_made(tiny: Tiny) -> None:
+def test_only_the_requested_views_are_computed(tiny: Tiny) -> None:
     def views(name: str) -> set[str]:
         loader = build(tiny(algorithm=name)).loader_dict["train_ulb"]
         return {key for key in loader.dataset[0, 0] if key.startswith("x_")}
@@ -94,30 +94,16 @@ def test_only_the_views_asked_for_are_made(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("name", ["meanteacher", "simmatch", "flexmatch", "comatch"])
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
-    name: str, tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tiny: Tiny, final_states: FinalStates) -> None:
     """Teachers, memory banks, queues and counts are all in the checkpoint."""
-    unbroken, broken = (
-        tiny(algorithm=name, num_train_iter=6, num_eval_iter=6, save_dir=str(tmp_path / folder), **EAGER.get(name, {}))
-        for folder in ("unbroken", "broken")
-    )
-    training.run(unbroken)
-    stop_after(broken, 3)
-    training.run(broken)
-    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    values = {"algorithm": name, "num_train_iter": 6, "num_eval_iter": 6, **ACTIVE_LOSS.get(name, {})}
+    expected, resumed = final_states(tiny, 3, **values)
+    assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 
 @pytest.mark.parametrize("name", ["vat", "mixmatch"])
-def test_loader_processes_change_nothing(
-    name: str, tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
-) -> None:
-    """Methods that draw from the global generators: with and without workers, in one go and after a stop."""
-    values = {"algorithm": name, "num_train_iter": 3, "num_eval_iter": 3, **EAGER[name]}
-    alone, broken = (tiny(**values, save_dir=str(tmp_path / str(workers)), num_workers=workers) for workers in (0, 1))
-    training.run(alone)
-    stop_after(broken, 2)
-    training.run(broken)
-    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (alone, broken))
-    assert all(torch.equal(one[key], other[key]) for key in one)
+def test_loader_processes_do_not_affect_results(name: str, tiny: Tiny, final_states: FinalStates) -> None:
+    """Methods that draw from the global generators: with and without workers, uninterrupted and resumed."""
+    values = {"algorithm": name, "num_train_iter": 3, "num_eval_iter": 3, **ACTIVE_LOSS[name]}
+    expected, resumed = final_states(tiny, 2, num_workers=1, **values)
+    assert all(torch.equal(expected[key], resumed[key]) for key in expected)

@@ -1,4 +1,4 @@
-"""The specs of USB's algorithms say what the installed package says."""
+"""The specs of USB's algorithms match the installed package."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from semilearn.core.utils import ALGORITHMS
 from semilearn_ext.algorithms.usb_specs import SPECS
 
 
-def test_every_algorithm_of_the_wheel_is_in_the_table() -> None:
+def test_every_installed_algorithm_has_a_spec() -> None:
     names = ALGORITHMS.keys()  # USB's registry is not a mapping
     in_wheel = {name for name in names if "_" not in name and ALGORITHMS[name].__module__.startswith("semilearn.")}
     assert in_wheel == {spec.name for spec in SPECS}
 
 
-def test_names_defaults_and_types_are_the_wheels() -> None:
+def test_options_equal_those_of_the_installed_usb() -> None:
     for spec in SPECS:
         name, options = spec.name, spec.options
         declared = {entry.name.removeprefix("--"): entry for entry in ALGORITHMS[name].get_argument()}

@@ -1,4 +1,4 @@
-"""How many views of how many images every plug-in gets, in both steps, for every base; each with its gradient."""
+"""The number of views and images that every plug-in gets, for every base and step, and the gradients of the views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("base", "plugin", "step"), PAIRS)
-def test_what_a_plugin_sees(base: str, plugin: str, step: str, tiny: Tiny) -> None:
+def test_views_that_a_plugin_gets(base: str, plugin: str, step: str, tiny: Tiny) -> None:
     settings = tiny(algorithm=f"{base}_{plugin}", step=step, batch_size=LABELLED, uratio=UNLABELLED // LABELLED)
     algorithm: Any = training.build(make_context(settings))
     algorithm.it = algorithm.epoch = 0
@@ -38,15 +38,15 @@ def test_what_a_plugin_sees(base: str, plugin: str, step: str, tiny: Tiny) -> No
     if wants is None:
         assert plugin == "dgwm"
         return
-    seen = algorithm.step_output(wants)
+    output = algorithm.step_output(wants)
     rows = LABELLED + UNLABELLED if plugin == "fbcsa" else UNLABELLED
     views = 1 if plugin == "fbcsa" else VIEWS.get(base, 2)
-    assert [len(view.features) for view in seen.unlabelled] == [rows] * views
-    assert len(seen.mask) == len(seen.prob) == len(seen.domain) == rows
-    assert len(seen.labelled.features) == len(seen.labels) == LABELLED
+    assert [len(view.features) for view in output.unlabelled] == [rows] * views
+    assert len(output.mask) == len(output.prob) == len(output.domain) == rows
+    assert len(output.labelled.features) == len(output.labels) == LABELLED
     backbone = next(iter(algorithm.model.parameters()))
     classifier = next(iter(find_classifier(algorithm.model).parameters()))
-    for view in (seen.labelled, *seen.unlabelled):
+    for view in (output.labelled, *output.unlabelled):
         (of_features,) = torch.autograd.grad(view.features.pow(2).sum(), backbone, retain_graph=True)
         of_logits = torch.autograd.grad(view.logits.pow(2).sum(), (backbone, classifier), retain_graph=True)
         assert all(gradient.abs().sum() > 0 for gradient in (of_features, *of_logits))

@@ -11,6 +11,7 @@ import pytest
 from semilearn_ext.analysis.load_run import FinishedRun, load_run
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import settings_from
+from tests.conftest import TINY
 
 TrainRun = Callable[..., FinishedRun]
 
@@ -23,20 +24,8 @@ def train_run(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Trai
     def train(**values: Any) -> FinishedRun:
         from semilearn_ext import training
 
-        defaults: dict[str, Any] = {
-            "target_domain": "pen",
-            "labels_per_class": 5,
-            "batch_size": 6,
-            "num_train_iter": 4,
-            "num_eval_iter": 4,
-            "flip": False,
-            "lr": 0.05,
-            "device": "cpu",
-            "progress": False,
-            "cache_dir": str(cache_dir),
-            "save_dir": str(save_dir),
-        }
-        settings = settings_from(**{**defaults, **values})
+        folders = {"cache_dir": str(cache_dir), "save_dir": str(save_dir)}
+        settings = settings_from(**{**TINY, "num_eval_iter": 4, **folders, **values})
         training.run(settings)
         return load_run(run_path(settings))
 

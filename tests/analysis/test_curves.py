@@ -48,6 +48,14 @@ def sweep(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def test_curves_of_chosen_methods(sweep: Path, tmp_path: Path) -> None:
+    curves.main([sweep], tmp_path, ACCURACY, ["fixmatch_upcsc", "fixmatch"])
+    table = pd.read_csv(tmp_path / "curves_digits_mini_10lpc.csv")
+    assert set(table["method"]) == {"fixmatch", "fixmatch_upcsc"}
+    with pytest.raises(UserError, match=r"^--methods: no finished runs of 'fixmatch_upcs'; did you mean"):
+        curves.main([sweep], tmp_path, ACCURACY, ["fixmatch_upcs"])
+
+
 def test_lines_are_means_over_seeds_with_their_spread(sweep: Path, tmp_path: Path) -> None:
     output = curves.main([sweep], tmp_path / "figures", ACCURACY)
     table = pd.read_csv(tmp_path / "figures" / "curves_digits_mini_10lpc.csv")
@@ -105,7 +113,7 @@ def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].texts] == ["FixMatch", "FixMatch + UPC", "FixMatch + UPCSC"]
 
 
-def test_what_has_no_mean_is_refused(sweep: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_averaged_are_refused(sweep: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "again", algorithm="fixmatch", target_domain="pen", seed=1)
     with pytest.raises(UserError, match="the same run twice"):
         curves.main([sweep, tmp_path / "again"], tmp_path / "figures", ACCURACY)
@@ -126,8 +134,8 @@ def test_the_command_does_not_import_torch(sweep: Path, tmp_path: Path) -> None:
         f"sys.argv = ['semilearn_ext', 'analyse', 'curves', {str(sweep)!r}, '--out', {str(tmp_path / 'figures')!r}]\n"
         "main(); print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == "False"
 
 
 def test_runs_and_their_record_give_the_same_bytes(sweep: Path, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_shares_are_means_over_seeds_and_not_over_images() -> None:
 
 def test_bins_are_joined_by_their_images() -> None:
     empty: dict[str, Any] = {"count": 0, "confidence": None, "accuracy": None}
-    one = [empty, {"count": 1, "confidence": 0.9, "accuracy": 1.0}]
-    other = [empty, {"count": 3, "confidence": 0.7, "accuracy": 0.0}]
-    table = join([one, other])
+    first = [empty, {"count": 1, "confidence": 0.9, "accuracy": 1.0}]
+    second = [empty, {"count": 3, "confidence": 0.7, "accuracy": 0.0}]
+    table = join([first, second])
     assert table["images"].tolist() == [0, 4]
     assert table.loc[1, ["from", "to", "confidence", "accuracy"]].tolist() == pytest.approx([0.5, 1, 0.75, 0.25])
     assert np.isnan(table.loc[0, "accuracy"])
@@ -71,12 +71,12 @@ def test_two_methods_side_by_side(pair: Pair, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_seeds_of_one_method_are_one_panel(train_run: TrainRun) -> None:
-    (found,) = read_panels([train_run(seed=3), train_run(seed=2)], "target")
-    assert found.seeds == (2, 3)
-    assert found.title == "FixMatch (mean of seeds 2, 3)"
+    (panel,) = read_panels([train_run(seed=3), train_run(seed=2)], "target")
+    assert panel.seeds == (2, 3)
+    assert panel.title == "FixMatch (mean of seeds 2, 3)"
 
 
-def test_mistakes_are_refused(train_run: TrainRun, tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(train_run: TrainRun, tmp_path: Path) -> None:
     base = train_run(seed=2)
     with pytest.raises(UserError, match="at most 2 methods, got 3: fixmatch, supervised, fixmatch_upcsc"):
         read_panels(
@@ -86,13 +86,13 @@ def test_mistakes_are_refused(train_run: TrainRun, tmp_path: Path) -> None:
         analyse("confusion", tmp_path, train_run(algorithm="supervised", seed=2).path, "--images", "unlabeled")
     with pytest.raises(UserError, match="the target domain differs"):
         read_panels([base, train_run(target_domain="street", seed=2)], "target")
-    lost = train_run(seed=7)
-    lost.folder.details_file.unlink()
+    incomplete = train_run(seed=7)
+    incomplete.folder.details_file.unlink()
     with pytest.raises(UserError, match=r"did not record details.json; train it again"):
-        read_panels([lost], "target")
-    shutil.rmtree(lost.path)  # other tests read all runs below the common folder
+        read_panels([incomplete], "target")
+    shutil.rmtree(incomplete.path)  # other tests read all runs below the common folder
 
 
-def test_the_figures_do_without_torch() -> None:
+def test_the_figures_do_not_import_torch() -> None:
     code = "import sys; from semilearn_ext.analysis import confusion, reliability; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

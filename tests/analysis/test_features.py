@@ -21,14 +21,14 @@ def loaded(pair: tuple[FinishedRun, FinishedRun]) -> LoadedModel:
     return load_model(pair[0])
 
 
-def test_they_come_from_the_cache_the_second_time(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_read_from_the_cache_the_second_time(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     positions = loaded.data.split.target[5:300:7]
     first = features(loaded, positions)
     monkeypatch.setattr(module, "compute", lambda *_: pytest.fail("computed twice"))
-    again = features(loaded, positions)
-    for kept, made in zip(again, first, strict=True):
-        np.testing.assert_array_equal(kept, made)
-        assert kept.dtype == np.float32
+    second = features(loaded, positions)
+    for cached, computed in zip(second, first, strict=True):
+        np.testing.assert_array_equal(cached, computed)
+        assert cached.dtype == np.float32
     assert first.feat.shape == (len(positions), 256)
 
 

@@ -17,15 +17,15 @@ from tests.report.write_run import domains, write_run
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """UPCSC adds 2 to FixMatch on every target, up to 0.5 by seed; takes 3 from SoftMatch; UDA has no base."""
-    for place, target in enumerate(domains("digits_mini")):
+    """UPCSC adds 2 to FixMatch on every target, up to 0.5 by seed; subtracts 3 from SoftMatch; UDA has no base."""
+    for number, target in enumerate(domains("digits_mini")):
         for seed in (1, 2, 3):
-            about = {"target_domain": target, "seed": seed}
-            write_run(tmp_path / "runs", 70 + place, **about)
-            write_run(tmp_path / "runs", 72 + place + (seed - 2) / 2, plugins=("upcsc",), **about)
-            write_run(tmp_path / "runs", 80, base="softmatch", **about)
-            write_run(tmp_path / "runs", 77, base="softmatch", plugins=("upcsc",), **about)
-            write_run(tmp_path / "runs", 60, base="uda", plugins=("upcsc",), **about)
+            fields = {"target_domain": target, "seed": seed}
+            write_run(tmp_path / "runs", 70 + number, **fields)
+            write_run(tmp_path / "runs", 72 + number + (seed - 2) / 2, plugins=("upcsc",), **fields)
+            write_run(tmp_path / "runs", 80, base="softmatch", **fields)
+            write_run(tmp_path / "runs", 77, base="softmatch", plugins=("upcsc",), **fields)
+            write_run(tmp_path / "runs", 60, base="uda", plugins=("upcsc",), **fields)
     return tmp_path / "runs"
 
 
@@ -61,12 +61,12 @@ def test_a_plugin_without_runs(runs: Path, tmp_path: Path) -> None:
 
 
 def test_the_interval_is_stratified_by_target() -> None:
-    """Large differences between targets do not widen it: each target's seeds are drawn by themselves."""
+    """Large differences between targets do not widen it, because the seeds of each target are resampled separately."""
     low, high = stratified_interval([np.array([10.0, 10.0]), np.array([-10.0, -10.0])])
     assert (low, high) == (0, 0)
-    one, other = np.array([0.0, 1.0]), np.array([5.0, 5.0])
-    assert stratified_interval([one, other]) == (2.5, 3.0)
-    assert np.isnan(stratified_interval([one, np.array([1.0])])).all()
+    first, second = np.array([0.0, 1.0]), np.array([5.0, 5.0])
+    assert stratified_interval([first, second]) == (2.5, 3.0)
+    assert np.isnan(stratified_interval([first, np.array([1.0])])).all()
 
 
 def test_pairs_by_target_and_seed() -> None:

@@ -1,4 +1,4 @@
-"""Hessian products and eigenvalues against the dense Hessian of a small net."""
+"""Hessian products and eigenvalues compared with the dense Hessian of a small network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semilearn_ext.analysis.hessian import Batches, Loss, largest_eigenpairs
 
 
 class SmallNet(nn.Module):
-    """Every kind of layer that matters here, and a part that the logits do not depend on."""
+    """Every relevant kind of layer, and a part that the logits do not depend on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,13 +76,13 @@ def test_products_are_those_of_the_dense_hessian(net: SmallNet, images: tuple[Te
 def test_eigenvalues_are_those_of_the_dense_hessian(net: SmallNet, images: tuple[Tensor, Tensor]) -> None:
     loss = Loss(net, in_batches(images, 8), torch.float64)
     values, vectors = np.linalg.eigh(dense_hessian(net, images).numpy())
-    found = largest_eigenpairs(loss.hessian_times, loss.size, 2, tolerance=0)
-    np.testing.assert_allclose(found.values, values[:-3:-1], rtol=0, atol=1e-8)
-    for number, vector in enumerate(found.vectors):
+    eigenpairs = largest_eigenpairs(loss.hessian_times, loss.size, 2, tolerance=0)
+    np.testing.assert_allclose(eigenpairs.values, values[:-3:-1], rtol=0, atol=1e-8)
+    for number, vector in enumerate(eigenpairs.vectors):
         assert np.linalg.norm(vector) == pytest.approx(1)
         assert abs(vector @ vectors[:, -1 - number]) == pytest.approx(1, abs=1e-8)
         assert vector[np.abs(vector).argmax()] > 0
-    assert (found.residuals < 1e-8).all()
+    assert (eigenpairs.residuals < 1e-8).all()
 
 
 def test_a_residual_bounds_the_error(net: SmallNet, images: tuple[Tensor, Tensor]) -> None:
@@ -101,7 +101,7 @@ def test_eigenpairs_are_the_same_every_time(net: SmallNet, images: tuple[Tensor,
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_loss_elsewhere_is_that_of_a_net_with_other_weights(
+def test_the_loss_at_other_weights_equals_that_of_a_changed_network(
     net: SmallNet, images: tuple[Tensor, Tensor], dtype: torch.dtype
 ) -> None:
     loss = Loss(net, in_batches(images, 7), dtype)
@@ -117,11 +117,11 @@ def test_the_loss_elsewhere_is_that_of_a_net_with_other_weights(
     assert value == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_net_is_left_as_it_was(net: SmallNet, images: tuple[Tensor, Tensor]) -> None:
+def test_the_network_is_not_changed(net: SmallNet, images: tuple[Tensor, Tensor]) -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     loss = Loss(net, in_batches(images, 7), torch.float64)
-    found = largest_eigenpairs(loss.hessian_times, loss.size, 2, tolerance=1e-2)
-    loss.at((0.5, loss.split(found.vectors[0])))
+    eigenpairs = largest_eigenpairs(loss.hessian_times, loss.size, 2, tolerance=1e-2)
+    loss.at((0.5, loss.split(eigenpairs.vectors[0])))
     for name, value in net.state_dict().items():
         assert torch.equal(value, before[name]), name
         assert value.dtype == before[name].dtype

@@ -1,4 +1,4 @@
-"""The loss landscape of two runs, by the command."""
+"""The loss landscape of two runs, computed by the command."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def landscape(out: Path, runs: tuple[FinishedRun, ...], *more: str) -> None:
     arguments.call(arguments)
 
 
-def test_the_middle_is_the_loss_of_the_network_as_trained(
-    pair: tuple[FinishedRun, FinishedRun], tmp_path: Path
-) -> None:
+def test_the_centre_is_the_loss_of_the_trained_network(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> None:
     before = content_of(pair[0].path)
     landscape(tmp_path, pair, "--span", "0.3")
     grid = pd.read_csv(tmp_path / "landscape_digits_mini_pen.csv")
@@ -39,11 +37,11 @@ def test_the_middle_is_the_loss_of_the_network_as_trained(
         positions = source_positions(loaded, 15)
         logits = torch.from_numpy(compute(loaded, positions).logits)
         expected = float(F.cross_entropy(logits, loaded.data.labels[positions]))
-        here = grid.query(f"method == '{name}'")
-        assert sorted(here["epsilon1"].unique()) == [-0.3, 0, 0.3]
-        middle = here.query("epsilon1 == 0 and epsilon2 == 0")["loss"].item()
-        assert middle == pytest.approx(expected, rel=1e-5)
-        assert values.loc[name, "loss"] == middle
+        rows = grid.query(f"method == '{name}'")
+        assert sorted(rows["epsilon1"].unique()) == [-0.3, 0, 0.3]
+        centre = rows.query("epsilon1 == 0 and epsilon2 == 0")["loss"].item()
+        assert centre == pytest.approx(expected, rel=1e-5)
+        assert values.loc[name, "loss"] == centre
         assert values.loc[name, "lambda1"] >= values.loc[name, "lambda2"] > 0
         assert values.loc[name, "residual1"] < 0.01 * values.loc[name, "lambda1"]
     assert content_of(pair[0].path) == before
@@ -55,11 +53,11 @@ def test_a_small_step_follows_the_eigenvalue(pair: tuple[FinishedRun, FinishedRu
     loaded, options = load_model(pair[0]), Options(images=15, points=3, span=0)
     eigen, loss, step = curvature(loaded, "x", options), source_loss(loaded, options, torch.float64), 1e-6
     for value, vector in zip(eigen.values, eigen.vectors, strict=True):
-        after, before, here = (loss.at((along, loss.split(vector))) for along in (step, -step, 0.0))
-        assert (after + before - 2 * here) / step**2 == pytest.approx(value, rel=0.01)
+        after, before, centre = (loss.at((along, loss.split(vector))) for along in (step, -step, 0.0))
+        assert (after + before - 2 * centre) / step**2 == pytest.approx(value, rel=0.01)
 
 
-def test_it_is_the_same_every_time_and_leaves_the_model_alone(pair: tuple[FinishedRun, FinishedRun]) -> None:
+def test_the_landscape_is_deterministic_and_does_not_change_the_model(pair: tuple[FinishedRun, FinishedRun]) -> None:
     loaded = load_model(pair[1])
     model = loaded.algorithm.model
     before = [value.clone() for value in (*model.parameters(), *model.buffers())]
@@ -101,7 +99,9 @@ def test_the_span_follows_the_sharpest_method() -> None:
     assert automatic_span([eigen(10.0), eigen(4900.0)]) == pytest.approx(0.05)
 
 
-def test_mistakes_are_refused(pair: tuple[FinishedRun, FinishedRun], train_run: TrainRun, tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(
+    pair: tuple[FinishedRun, FinishedRun], train_run: TrainRun, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="must be odd, so that"):
         landscape(tmp_path, pair, "--points", "4")
     with pytest.raises(UserError, match="cannot be compared: the target domain differs"):

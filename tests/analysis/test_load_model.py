@@ -1,4 +1,4 @@
-"""A loaded run is the network that was tested, and loading it leaves no trace."""
+"""A loaded run is the network that was evaluated, and loading it has no side effects."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ NEEDS_ADAIN = pytest.mark.skipif(not ADAIN.is_dir(), reason="needs the AdaIN wei
     ],
     ids=["simmatch", "dgwm", "ema", "stylematch"],
 )
-def test_it_classifies_as_at_the_last_evaluation(values: dict[str, Any], train_run: TrainRun) -> None:
+def test_a_loaded_model_classifies_as_at_the_last_evaluation(values: dict[str, Any], train_run: TrainRun) -> None:
     run = train_run(**values)
     loaded = load_model(run)
     last = run.folder.read_metrics()[-1]
     for name, positions in (("target", loaded.data.split.target), ("unlabeled", loaded.data.split.unlabelled)):
-        made = compute(loaded, positions)
-        right = made.logits.argmax(1) == loaded.data.labels[positions].numpy()
-        assert right.mean() == pytest.approx(last[f"{name}/top1"])
-    # The features are what is classified, not a projection of it.
-    classified = loaded.net(torch.from_numpy(made.feat), only_fc=True)
-    np.testing.assert_allclose(classified.detach().numpy(), made.logits, atol=1e-4)
+        outputs = compute(loaded, positions)
+        correct = outputs.logits.argmax(1) == loaded.data.labels[positions].numpy()
+        assert correct.mean() == pytest.approx(last[f"{name}/top1"])
+    # The features are the input of the classifier, not a projection of it.
+    classified = loaded.net(torch.from_numpy(outputs.feat), only_fc=True)
+    np.testing.assert_allclose(classified.detach().numpy(), outputs.logits, atol=1e-4)
 
 
-def test_without_images_it_is_the_same_network(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    whole, bare = load_model(pair[1]), load_model_without_images(pair[1])
-    assert bare.data.classes == whole.data.classes == tuple("0123456789")
-    assert bare.data.steps_per_epoch == whole.data.steps_per_epoch
+def test_a_model_loaded_without_images_is_the_same_network(pair: tuple[FinishedRun, FinishedRun]) -> None:
+    with_images, without_images = load_model(pair[1]), load_model_without_images(pair[1])
+    assert without_images.data.classes == with_images.data.classes == tuple("0123456789")
+    assert without_images.data.steps_per_epoch == with_images.data.steps_per_epoch
     x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(whole.net(x)["logits"], bare.net(x)["logits"])
+    assert torch.equal(with_images.net(x)["logits"], without_images.net(x)["logits"])
 
 
-def test_it_leaves_no_trace(pair: tuple[FinishedRun, FinishedRun], capsys: pytest.CaptureFixture[str]) -> None:
+def test_loading_changes_neither_files_nor_random_states(
+    pair: tuple[FinishedRun, FinishedRun], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = content_of(pair[1].path)
     torch.manual_seed(5)
     np.random.seed(5)

@@ -37,11 +37,11 @@ def copied(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> Any:
 
 
 def _write_checksums(folder: RunFolder) -> None:
-    """As if the run had written the files that are there now."""
+    """Update the checksums, as if the run had written the current files."""
     folder.write_result({**folder.read_result(), "files_sha256": folder.file_hashes()})
 
 
-def test_methods_alone_may_differ(pair: tuple[FinishedRun, FinishedRun]) -> None:
+def test_runs_that_differ_only_in_the_method_can_be_compared(pair: tuple[FinishedRun, FinishedRun]) -> None:
     check_comparable(pair)
     assert titles_of(pair) == ["FixMatch", "FixMatch + UPCSC"]
     assert titles_of([pair[0], pair[0]]) == ["FixMatch (1)", "FixMatch (2)"]
@@ -122,6 +122,6 @@ def test_a_missing_checkpoint_and_a_folder_without_a_run_are_named(copied: Any, 
 
 def test_runs_below_folders_are_found_once_each(pair: tuple[FinishedRun, FinishedRun]) -> None:
     methods = [run.path.parents[1] for run in pair]
-    found = load_runs([*methods, pair[0].path])
-    assert {run.path for run in pair} <= {run.path for run in found}
-    assert len({run.path for run in found}) == len(found)
+    loaded = load_runs([*methods, pair[0].path])
+    assert {run.path for run in pair} <= {run.path for run in loaded}
+    assert len({run.path for run in loaded}) == len(loaded)

@@ -32,12 +32,12 @@ def analyse(tmp_path: Path) -> Analyse:
 
 
 def test_rates_are_those_of_the_last_evaluation(pair: tuple[FinishedRun, FinishedRun]) -> None:
-    seen = observe(load_model(pair[0]))
+    observed = observe(load_model(pair[0]))
     last = pair[0].folder.read_metrics()[-1]
-    assert 0 < seen.uus_rate < 1
-    assert seen.uus_rate == pytest.approx(last["unlabeled/uus_rate"])
-    assert seen.inclusion_rate == pytest.approx(last["unlabeled/inclusion_rate"])
-    mean = (seen.candidates * np.arange(11)).sum() / seen.candidates.sum()
+    assert 0 < observed.uus_rate < 1
+    assert observed.uus_rate == pytest.approx(last["unlabeled/uus_rate"])
+    assert observed.inclusion_rate == pytest.approx(last["unlabeled/inclusion_rate"])
+    mean = (observed.candidates * np.arange(11)).sum() / observed.candidates.sum()
     assert mean == pytest.approx(last["unlabeled/candidates"])
 
 
@@ -87,16 +87,18 @@ def test_a_config_is_trained_once_for_every_target(
     assert len(results) == 4
     assert not (tmp_path / "runs").exists(), "tables and curves would find them there"
     times = [path.stat().st_mtime_ns for path in results]
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     table = pd.read_csv(tmp_path / "figures" / "observation_digits_mini.csv")
     assert table["target"].tolist() == ["pen", "texture", "street", "print", "mean"]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}
     analyse("observation", *[path.parent for path in results])
-    assert capsys.readouterr().out.splitlines()[-4:] == said.splitlines()[-4:]
+    assert capsys.readouterr().out.splitlines()[-4:] == output.splitlines()[-4:]
     assert [path.stat().st_mtime_ns for path in results] == times
 
 
-def test_mistakes_are_refused(analyse: Analyse, train_run: TrainRun, pair: tuple[FinishedRun, FinishedRun]) -> None:
+def test_invalid_requests_are_refused(
+    analyse: Analyse, train_run: TrainRun, pair: tuple[FinishedRun, FinishedRun]
+) -> None:
     with pytest.raises(UserError, match="pass either --c FILE"):
         analyse("observation")
     with pytest.raises(UserError, match="--epoch needs --c FILE"):

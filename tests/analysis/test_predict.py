@@ -1,4 +1,4 @@
-"""Prediction: as at an evaluation, for any kind of image, with or without the run's data."""
+"""Prediction: the same as at an evaluation, for any kind of image, with or without the training data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_files_pictures_and_tensors_give_the_same_predictions(
     assert frames[0]["image"].tolist() == list(range(6))
     for frame in frames[1:]:
         pd.testing.assert_frame_equal(frame.drop(columns="image"), frames[0].drop(columns="image"))
-    # At test the centre is cut out, so a frame of noise left and right of it changes nothing.
+    # Test images are cropped to the centre, so noise to its left and right changes nothing.
     wide = torch.randint(0, 256, (6, 3, 32, 52), dtype=torch.uint8)
     wide[..., 10:42] = pixels
     for images in (wide, [as_picture(image) for image in wide]):
@@ -122,7 +122,7 @@ def test_the_training_data_are_not_needed(train_run: TrainRun, tmp_path: Path) -
 
 @pytest.fixture
 def folder(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> Path:
-    """Images in a folder of folders: whole ones, an empty one, one cut short, and something else."""
+    """Nested folders with intact images, an empty file, a truncated image and a text file."""
     inner = tmp_path / "images" / "inner"
     inner.mkdir(parents=True)
     pictures = [as_picture(image) for image in pixels_of(pair[0], 3)]

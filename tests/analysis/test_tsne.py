@@ -1,4 +1,4 @@
-"""t-SNE: which images, the numbers under the panels, and the files."""
+"""t-SNE: the choice of images, the numbers below the panels, and the files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_subset_has_equally_many_images_per_class() -> None:
     np.testing.assert_array_equal(evenly_by_class(labels, 1000, seed=0), np.arange(593))
 
 
-def test_the_gap_is_that_of_a_plain_loop() -> None:
+def test_the_gap_equals_a_plain_loop() -> None:
     rng = np.random.default_rng(0)
     source, target = rng.normal(size=(7, 3)), rng.normal(1.0, 2.0, size=(5, 3))
     both = [*source, *target]
@@ -74,6 +74,6 @@ def test_figure_and_numbers_of_two_methods(
     shown = points.query("method == 'FixMatch + UPCSC' and set == 'target'")
     loaded = load_model(pair[1])
     position = {item.name: number for number, item in enumerate(loaded.data.items)}
-    made = compute(loaded, [position[name] for name in shown["image"]])
-    expected = silhouette_score(made.feat, shown["class"])
+    outputs = compute(loaded, [position[name] for name in shown["image"]])
+    expected = silhouette_score(outputs.feat, shown["class"])
     assert numbers.loc["FixMatch + UPCSC", "target"] == pytest.approx(expected, rel=1e-4)

@@ -1,4 +1,4 @@
-"""The checks of ``ssdg doctor`` notice what they are for."""
+"""The checks of ``ssdg doctor`` detect the problems that they are for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so_and_checks_the_rest(
+def test_without_a_gpu_the_other_checks_run(
     tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "check_shm", lambda _: doctor.Finding(OK, "shm", "enough"))
@@ -50,7 +50,7 @@ def test_a_problem_is_one_line_and_the_command_fails(
 
 
 @pytest.mark.parametrize(
-    ("asked", "capability", "status", "text"),
+    ("precision", "capability", "status", "text"),
     [
         ("auto", "avx2", OK, "float32, views on cpu; this CPU would emulate bf16 and fp16"),
         ("auto", "avx512_bf16", OK, "float32, views on cpu; this CPU would emulate fp16,"),
@@ -59,15 +59,15 @@ def test_a_problem_is_one_line_and_the_command_fails(
     ],
 )
 def test_emulated_precision_is_named(
-    asked: str, capability: str, status: str, text: str, monkeypatch: pytest.MonkeyPatch
+    precision: str, capability: str, status: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True})
-    finding = doctor.check_precision(settings_from(precision=asked), CPU)
+    finding = doctor.check_precision(settings_from(precision=precision), CPU)
     assert finding.status == status
     assert re.search(text, finding.text)
 
 
-def test_steps_are_taken_in_the_precision_that_is_set(
+def test_steps_are_checked_in_the_configured_precision(
     tiny: Callable[..., Settings], recwarn: pytest.WarningsRecorder
 ) -> None:
     values = {"cache_dir": tiny().cache_dir}
@@ -87,9 +87,11 @@ def test_a_small_shm_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "--shm-size" in finding.remedy
 
 
-@pytest.mark.parametrize(("there", "status"), [(1.0, OK), (1.005, OK), (1.02, PROBLEM), (float("nan"), PROBLEM)])
-def test_another_loss_than_the_cpus_is_a_problem(monkeypatch: pytest.MonkeyPatch, there: float, status: str) -> None:
-    losses = {"cuda": there, "cpu": 1.0}
+@pytest.mark.parametrize(("loss", "status"), [(1.0, OK), (1.005, OK), (1.02, PROBLEM), (float("nan"), PROBLEM)])
+def test_a_loss_that_differs_from_the_cpu_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, loss: float, status: str
+) -> None:
+    losses = {"cuda": loss, "cpu": 1.0}
     monkeypatch.setattr(doctor, "_loss", lambda name, step, device, values: losses[device])
     assert doctor.check_step("fixmatch", "usb", torch.device("cuda"), {}).status == status
 
@@ -105,7 +107,21 @@ def test_a_crash_in_a_step_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no kernel image" in finding.text
 
 
-def test_other_views_than_the_cpus_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_in_another_check_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an operation that a GPU does not have: the checks that follow are still made."""
+
+    def crash(*_: object) -> torch.Tensor:
+        raise NotImplementedError("the operator 'aten::amin'\nis not implemented for MPS")
+
+    monkeypatch.setattr(doctor.device_kernels, "plain", crash)
+    findings = {finding.check: finding for finding in doctor.examine("cpu", [], {})}
+    assert findings["views"].status == PROBLEM
+    assert "\n" not in findings["views"].line()
+    assert "not implemented for MPS; train with --device cpu" in findings["views"].line()
+    assert findings["throughput"].status == OK
+
+
+def test_views_that_differ_from_the_cpu_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.check_views(CPU).text.startswith("0 of ")
     plain = doctor.device_kernels.plain
     monkeypatch.setattr(doctor.device_kernels, "plain", lambda images, spec: plain(255 - images, spec))
@@ -119,10 +135,10 @@ def test_little_gpu_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["comatch", "dash", "simmatch"])
-def test_methods_that_need_more_than_a_batch_take_their_step(
+def test_methods_that_need_more_than_a_batch_are_checked(
     name: str, tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CoMatch and SimMatch ask for the epoch, Dash for the loss after its warm-up."""
+    """CoMatch and SimMatch need the epoch, and Dash needs the loss after its warm-up."""
     finding = doctor.check_step(name, "usb", CPU, {"cache_dir": tiny().cache_dir})
     assert finding.status == OK, finding.text
     assert not capsys.readouterr().out

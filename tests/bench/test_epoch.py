@@ -1,4 +1,4 @@
-"""The benchmark of a whole run reports every part, as often as the run does it. Timings are not asserted."""
+"""The benchmark of a run reports every part with its number of repetitions. Timings are not asserted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_shares_of_a_budget_add_up() -> None:
     assert len(lines) == 4  # without the reminder of numbers from a CPU
 
 
-def test_waits_are_asked_of_cuda_alone() -> None:
+def test_host_waits_are_recorded_only_on_cuda() -> None:
     with host_waits(torch.device("cpu")) as waits:
         torch.ones(1).item()
     assert not waits

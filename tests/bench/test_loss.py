@@ -1,4 +1,4 @@
-"""The loss benchmark compares like with like."""
+"""The loss benchmark compares two implementations of the same loss."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import torch
 from semilearn_ext.bench.loss import fast_loss, main, make_batch, naive_loss, peak_extra_bytes, run
 
 
-def test_both_compute_the_same() -> None:
+def test_both_losses_are_equal() -> None:
     batch = make_batch(24, 7, 16)
     torch.testing.assert_close(fast_loss(*batch), naive_loss(*batch))
     torch.testing.assert_close(run(fast_loss, batch), run(naive_loss, batch))
 
 
-def test_the_peak_counts_what_is_alive_at_once() -> None:
+def test_peak_memory_counts_tensors_alive_at_the_same_time() -> None:
     def one_after_the_other() -> None:
         for _ in range(3):
             torch.empty(1000, dtype=torch.uint8)

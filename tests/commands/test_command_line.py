@@ -24,14 +24,14 @@ def test_every_command_is_listed_with_one_line(arguments: list[str], capsys: pyt
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_speaks_of_ssdg(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_usage_of_every_command_starts_with_ssdg(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         console([name, "--help"])
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: ssdg {name} ")
 
 
-def test_help_needs_no_heavy_import() -> None:
+def test_help_does_not_import_heavy_packages() -> None:
     code = f"import sys\nfrom semilearn_ext.__main__ import main\nmain([])\nprint({HEAVY} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "set()"
@@ -44,14 +44,16 @@ def test_help_needs_no_heavy_import() -> None:
         (["train", "--sede", "1"], "--sede: no such setting; did you mean 'seed'? (list all: ssdg train --help)"),
     ],
 )
-def test_a_wrong_word_is_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_or_option_is_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert console(arguments) == 2
     errors = capsys.readouterr().err
     assert expected in errors
     assert errors.count("\n") == 1
 
 
-def test_the_module_and_the_version() -> None:
+def test_the_module_prints_the_version() -> None:
     command = [sys.executable, "-m", "semilearn_ext", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{__version__}\n"
 

@@ -1,4 +1,4 @@
-"""``ssdg reproduce`` plans the paper's rows and makes the tables; ``ssdg claims`` says what was run for each claim."""
+"""``ssdg reproduce`` plans the paper's rows and writes tables; ``ssdg claims`` lists what was run for each claim."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_every_run_is_at_the_papers_scale(dataset: str) -> None:
     assert steps == {**expected, "meanteacher": "usb", "freematch": "usb"}
 
 
-def test_images_and_hours_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
-    """PACS without sketch: photo is the smallest domain, 1670 images of which nine tenths are trained on."""
+def test_images_and_hours_equal_a_calculation_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """PACS without sketch: photo is the smallest domain, with 1670 images, nine tenths of which are for training."""
     runs = paper_runs.paper_experiments("pacs", [10], [1], {}, ["fixmatch"])
     counts = paper_runs.published_counts("pacs")
     images = {run.target_domain: paper_runs.images_of(run, counts) for run in runs.values()}
@@ -59,8 +59,8 @@ def test_images_and_hours_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_rate_of_finished_runs_on_a_gpu_is_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     runs = paper_runs.paper_experiments("pacs", [10], [1], {}, ["fixmatch"])
-    about = {"dataset": "pacs", "iterations": 1000, "seconds": 480.0, "target_domain": "photo"}
-    folder = RunFolder(write_run(tmp_path / "runs", 70, **about))
+    fields = {"dataset": "pacs", "iterations": 1000, "seconds": 480.0, "target_domain": "photo"}
+    folder = RunFolder(write_run(tmp_path / "runs", 70, **fields))
     assert folder.path == tmp_path / next(path for path in runs if path.parts[-2] == "photo")
     done = [path for path in runs if path.parts[-2] == "photo"]
     assert paper_runs.measured_rate(runs, done) is None
@@ -69,14 +69,14 @@ def test_the_rate_of_finished_runs_on_a_gpu_is_used(capsys: pytest.CaptureFixtur
 
 
 def test_runs_become_records_and_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The launcher is a sweep's and tested there; here it writes finished runs."""
+    """The launcher is that of a sweep and is tested there; in this test it writes finished runs."""
 
     def launch(arguments: Any, plan: sweep.Plan) -> None:
         for job in plan.jobs:
             settings = plan.settings[job.folder]
-            about = {"base": settings.base, "plugins": settings.plugins, "target_domain": settings.target_domain}
+            fields = {"base": settings.base, "plugins": settings.plugins, "target_domain": settings.target_domain}
             write_run(
-                tmp_path / "runs", 70 + len(settings.plugins), **about, labels_per_class=settings.labels_per_class
+                tmp_path / "runs", 70 + len(settings.plugins), **fields, labels_per_class=settings.labels_per_class
             )
         raise UserError("1 of 9 runs failed")
 
@@ -101,7 +101,7 @@ def test_runs_become_records_and_tables(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (["pcas"], "pcas"),
     ],
 )
-def test_mistakes(words: list[str], message: str) -> None:
+def test_invalid_requests_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         main(["reproduce", *words, "--dry_run"])
 
@@ -110,9 +110,9 @@ def test_claims_are_written_with_gains_and_commands(tmp_path: Path, capsys: pyte
     config = {"img_size": 96, "epoch": 3, "net": "resnet18", "pretrain_path": "/my/recalibrated.pth"}
     for seed in (1, 2):
         for target in domains("pacs"):
-            about = {"dataset": "pacs", "target_domain": target, "seed": seed, "config": config}
-            write_run(tmp_path / "runs", 70, **about)
-            write_run(tmp_path / "runs", 71 + seed, plugins=["upcsc"], **about, more={"unlabeled/top1": 0.85})
+            fields = {"dataset": "pacs", "target_domain": target, "seed": seed, "config": config}
+            write_run(tmp_path / "runs", 70, **fields)
+            write_run(tmp_path / "runs", 71 + seed, plugins=["upcsc"], **fields, more={"unlabeled/top1": 0.85})
     main(["claims", "runs"])
     text = (tmp_path / "results/reproduction.md").read_text()
     reduced = "reduced: 96 pixels, not 224; 3 epochs, not 20; weights recalibrated.pth"

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from semilearn_ext.errors import exit_code_of
 from semilearn_ext.runs import slurm
 from semilearn_ext.runs.job import Job, State, read_status
 from tests.conftest import ROOT
-from tests.forked import PATIENCE, Forked
+from tests.forked import Forked, wait_for
 
 CONFIG = ROOT / "config" / "ssdg" / "fixmatch_digits_mini.yaml"
 QUICK = "batch_size: 6\nlabels_per_class: 5\nflip: false\ndevice: cpu\nnum_eval_iter: 1000\nalgorithm: supervised\n"
@@ -79,7 +77,7 @@ def test_an_error_is_one_line(
 
 
 @pytest.mark.parametrize(("text", "expected"), [("1-3", [1, 2, 3]), ("1,3", [1, 3]), ("2", [2]), ("1-2,7", [1, 2, 7])])
-def test_numbers(text: str, expected: list[int]) -> None:
+def test_numbers_and_ranges_are_parsed(text: str, expected: list[int]) -> None:
     assert numbers(text) == expected
 
 
@@ -103,11 +101,11 @@ def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path,
     assert f"failed: {bad.relative_to(tmp_path)}: data_dir: no pacs in nowhere" in progress
     assert progress.endswith("2 runs: 1 failed, 1 stopped\n")
 
-    again = start(*flags, cwd=tmp_path)
-    output, errors = again.communicate()
-    assert again.returncode == 2
+    second = start(*flags, cwd=tmp_path)
+    output, errors = second.communicate()
+    assert second.returncode == 2
     assert "2 runs: 1 failed, 1 stopped; 1 to run" in output
-    assert "    error: data_dir: no pacs in nowhere" in output, "the last lines of its console"
+    assert "    error: data_dir: no pacs in nowhere" in output, "the last lines of its output must be shown"
     assert output.endswith("2 runs: 1 done, 1 failed\nThe runs are in runs\nWrite tables with: ssdg tables runs\n")
     assert errors.endswith("error: 1 of 2 runs failed (see above); run them again with: ssdg sweep retry runs\n")
     assert read_status(bad).record.attempts == 1
@@ -119,13 +117,6 @@ def test_a_killed_sweep_is_continued_and_failures_wait_for_retry(tmp_path: Path,
     assert "2 runs: 1 done, 1 failed; 1 to run" in retried.communicate()[0]
     assert retried.returncode == 2
     assert read_status(bad).record.attempts == 2
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +140,7 @@ def test_a_slurm_job_gets_the_cores_that_it_can_use(
 
 
 @pytest.mark.parametrize("flags", ["--gpus 0", ""])
-def test_gpus_of_a_machine_without_any_are_a_warning(
+def test_gpus_on_a_machine_without_one_are_a_warning(
     flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setattr("semilearn_ext.runs.process_pool.GPU_DRIVERS", (str(tmp_path / "absent"),))

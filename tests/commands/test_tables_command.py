@@ -27,11 +27,11 @@ def write_many(root: Path, seeds: int = 5, labels: tuple[int, ...] = (10, 5)) ->
     """All methods, benchmarks and targets: 1,000 runs of 20 evaluations with five seeds."""
     count = 0
     for dataset in DATASETS:
-        for place, (base, plugins) in enumerate(METHODS):
+        for number, (base, plugins) in enumerate(METHODS):
             for lpc, target, seed in itertools.product(labels, dataset.domains, range(1, seeds + 1)):
-                about = {"dataset": dataset.name, "base": base, "plugins": plugins, "labels_per_class": lpc}
-                accuracy = 50 + seed + 2 * place
-                write_run(root, accuracy, **about, target_domain=target, seed=seed, epochs=range(1, 21))
+                fields = {"dataset": dataset.name, "base": base, "plugins": plugins, "labels_per_class": lpc}
+                accuracy = 50 + seed + 2 * number
+                write_run(root, accuracy, **fields, target_domain=target, seed=seed, epochs=range(1, 21))
                 count += 1
     return count
 
@@ -45,13 +45,13 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     (tmp_path / "runs/pacs/10lpc/erm/photo/seed1/result.json").write_text("{")
     (tmp_path / "runs/pacs/10lpc/erm/sketch/seed1/result.json").unlink()
-    done = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("## Comparison: FixMatch, ERM (`compare`)")
-    assert done.stdout.endswith("Wrote tables/tables.md, tables/csv, tables/latex, tables/page.html\n")
-    assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in done.stderr
-    assert "1 run is unfinished and not in any table" in done.stderr
-    assert "ablation: no runs for this table; left out" in done.stderr
+    process = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("## Comparison: FixMatch, ERM (`compare`)")
+    assert process.stdout.endswith("Wrote tables/tables.md, tables/csv, tables/latex, tables/page.html\n")
+    assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in process.stderr
+    assert "1 run is unfinished and not in any table" in process.stderr
+    assert "ablation: no runs for this table; left out" in process.stderr
     written = sorted(path for path in (tmp_path / "tables").rglob("*") if path.is_file())
     built = {path.relative_to(tmp_path / "tables").as_posix() for path in written}
     names = {"gains", "summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
@@ -64,10 +64,10 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
 def test_one_table_in_one_format(tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     words = ("runs", "--out", "here", "--tables", "label_10", "--format", "csv", "--protocol", "oracle")
-    done = tables(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = tables(*words, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert sorted(path.name for path in (tmp_path / "here").rglob("*.*")) == ["label_10.csv", "runs.csv"]
-    assert "an upper bound, never a result" in done.stdout
+    assert "an upper bound, never a result" in process.stdout
 
 
 def test_tables_of_an_earlier_command_are_named_and_kept(
@@ -80,11 +80,11 @@ def test_tables_of_an_earlier_command_are_named_and_kept(
     assert "earlier command" not in capsys.readouterr().err
     main(["tables", "runs", "--tables", "summary", "--format", "csv,latex"])
     assert "left over from an earlier command, not updated: tables/tables.md, tables/csv/by_target.csv, " in (
-        said := capsys.readouterr().err
+        errors := capsys.readouterr().err
     )
-    assert "tables/latex/by_target.tex, tables/page.html\n" in said
-    assert "mine.csv" not in said
-    assert "summary.csv" not in said
+    assert "tables/latex/by_target.tex, tables/page.html\n" in errors
+    assert "mine.csv" not in errors
+    assert "summary.csv" not in errors
     assert (tmp_path / "tables" / "csv" / "by_target.csv").exists()
 
 
@@ -104,21 +104,21 @@ def test_nothing_is_written_through_a_link(
 
 def test_one_markdown_file(tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
-    done = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.md"]
     assert "## All runs" in (tmp_path / "here" / "mine.md").read_text()
 
 
 def test_every_run_is_in_a_file(tmp_path: Path) -> None:
-    """The tables can be built again from it: here one mean, by hand."""
+    """The tables can be rebuilt from it; here, one mean is computed by hand."""
     count = write_many(tmp_path / "runs", seeds=2, labels=(5,))
     assert tables("runs", "--format", "csv", cwd=tmp_path).returncode == 0
-    written = pd.read_csv(tmp_path / "tables" / "csv" / "runs.csv", comment="#")
-    assert len(written) == count
+    table = pd.read_csv(tmp_path / "tables" / "csv" / "runs.csv", comment="#")
+    assert len(table) == count
     summary = pd.read_csv(tmp_path / "tables" / "csv" / "summary.csv", comment="#").set_index(["dataset", "method"])
-    own = written[(written["dataset"] == "pacs") & (written["method"] == "fixmatch")]
-    assert 100 * own["last"].mean() == pytest.approx(summary.loc[("pacs", "fixmatch"), "mean"])
+    runs = table[(table["dataset"] == "pacs") & (table["method"] == "fixmatch")]
+    assert 100 * runs["last"].mean() == pytest.approx(summary.loc[("pacs", "fixmatch"), "mean"])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
         (("runs", "--out", "a.md", "--format", "csv"), "--format: csv cannot be written to the single file a.md"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_an_error_is_printed_in_one_line(
     arguments: tuple[str, ...],
     words: str,
     tmp_path: Path,
@@ -157,9 +157,9 @@ def test_mistakes_are_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["semilearn_ext", "tables", *arguments])
     assert exit_code_of(main) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.splitlines()) == 1
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert len(errors.splitlines()) == 1
     assert not (tmp_path / "tables").exists()
 
 
@@ -170,12 +170,12 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
         "sys.argv = ['semilearn_ext', 'tables', 'runs']; main(); "
         "print(sorted({'torch', 'torchvision', 'semilearn', 'matplotlib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
+    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_thousand_runs(tmp_path: Path) -> None:
+def test_tables_of_a_thousand_runs(tmp_path: Path) -> None:
     assert write_many(tmp_path) == 1000
     built = build([tmp_path], TABLES, (), "last")
     assert len(built.results.runs) == 1000
@@ -188,13 +188,13 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
     assert list(upcsc["change"]) == pytest.approx([2.0] * 10)
 
 
-def test_a_real_run_is_read(tiny: Callable[..., Settings], tmp_path: Path) -> None:
+def test_the_results_of_a_real_run_are_read(tiny: Callable[..., Settings], tmp_path: Path) -> None:
     from semilearn_ext import training
 
     result = training.run(tiny(num_train_iter=2, num_eval_iter=1)).result
-    found = read_records([tmp_path / "runs"])
-    assert found.warnings == []
-    assert found.runs.loc[0, "last"] == result["top1"]["last"]
+    records = read_records([tmp_path / "runs"])
+    assert records.warnings == []
+    assert records.runs.loc[0, "last"] == result["top1"]["last"]
     built = build([tmp_path / "runs"], ["by_target"], (), "last")
     assert built.warnings == []
     assert built.results.evaluations["target/top1"].iloc[-1] == pytest.approx(result["top1"]["last"], abs=1e-4)

@@ -1,4 +1,4 @@
-"""Decoding and the cache: every mode, every kind of damage, built once, and used again."""
+"""Decoding and the cache: every image mode, every kind of damage, building once and reuse."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 from tests.data.test_layouts import make  # noqa: F401  a fixture
-from tests.image_trees import grow, picture
+from tests.image_trees import picture, write_images
 
 Make = Callable[..., Settings]
 
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 4, "png")
+    write_images(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 4, "png")
     return tmp_path / "pets"
 
 
@@ -51,21 +51,21 @@ def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
     assert pixels.std() > 0
 
 
-def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
+def test_images_of_sixteen_bits_are_scaled_and_not_clipped(tmp_path: Path) -> None:
     values = np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)
     Image.fromarray(values).save(tmp_path / "deep.png")
     pixels = to_pixels(decode((tmp_path / "deep.png").read_bytes()))
     assert abs(pixels[0].astype(int) - np.linspace(0, 255, 64).reshape(8, 8)).max() <= 1
 
 
-def test_damage_is_noticed(tmp_path: Path) -> None:
-    whole = picture(tmp_path / "a.jpg", side=64).read_bytes()
-    for content in (b"", b"not an image", whole[: len(whole) // 2]):
+def test_corrupt_images_are_detected(tmp_path: Path) -> None:
+    intact = picture(tmp_path / "a.jpg", side=64).read_bytes()
+    for content in (b"", b"not an image", intact[: len(intact) // 2]):
         with pytest.raises(BadImage):
             decode(content)
 
 
-def test_the_cache_holds_what_decoding_gives(pets: Path, tmp_path: Path) -> None:
+def test_the_cache_contains_the_decoded_images(pets: Path, tmp_path: Path) -> None:
     stretch(pets, "day/cat/pic_001.png", "night/dog/pic_003.png")
     cached, names = opened(pets, tmp_path / "cache")
     assert cached.bad == {}
@@ -79,7 +79,7 @@ def test_the_cache_holds_what_decoding_gives(pets: Path, tmp_path: Path) -> None
 
 
 def test_only_images_that_are_not_square_take_a_second_row(pets: Path, tmp_path: Path) -> None:
-    """PACS and Digits-DG pay nothing for the test view."""
+    """The test view needs no additional space for PACS and Digits-DG."""
     opened(pets, tmp_path / "cache")
     (pixels,) = (tmp_path / "cache").glob("*.uint8")
     assert pixels.stat().st_size == 16 * 3 * 16 * 16
@@ -100,16 +100,16 @@ def test_every_image_is_decoded_once_for_both_views(
     assert len(cached.squashed[everything]) == len(cached.center[everything]) == len(decoded) == 16
 
 
-def test_positions_follow_the_names_given(pets: Path, tmp_path: Path) -> None:
+def test_positions_follow_the_order_of_the_names(pets: Path, tmp_path: Path) -> None:
     stretch(pets, "day/cat/pic_001.png", "night/dog/pic_003.png")
-    straight, names = opened(pets, tmp_path / "cache")
-    turned = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
+    forward, names = opened(pets, tmp_path / "cache")
+    backward = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
     everything = torch.arange(len(names))
-    assert torch.equal(straight.squashed[everything], turned.squashed[everything.flip(0)])
-    assert torch.equal(straight.center[everything], turned.center[everything.flip(0)])
+    assert torch.equal(forward.squashed[everything], backward.squashed[everything.flip(0)])
+    assert torch.equal(forward.center[everything], backward.center[everything.flip(0)])
 
 
-def test_built_once_and_found_again_when_the_tree_moves(
+def test_a_cache_is_built_once_and_reused_when_the_images_move(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(pets, tmp_path / "cache")
@@ -120,7 +120,7 @@ def test_built_once_and_found_again_when_the_tree_moves(
     opened(moved, tmp_path / "cache")
 
 
-def test_another_content_or_size_is_another_cache(pets: Path, tmp_path: Path) -> None:
+def test_images_of_other_content_or_size_get_another_cache(pets: Path, tmp_path: Path) -> None:
     before, names = opened(pets, tmp_path / "cache")
     opened(pets, tmp_path / "cache", size=8)
     picture(pets / names[0], seed=999)
@@ -135,14 +135,14 @@ def build_in_process(root: Path, folder: Path) -> str:
     return str(cached.squashed[torch.arange(len(names))].long().sum())
 
 
-def test_two_processes_may_build_it_at_once(pets: Path, tmp_path: Path) -> None:
+def test_two_processes_can_build_the_cache_at_the_same_time(pets: Path, tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         sums = pool.starmap(build_in_process, [(pets, tmp_path / "cache")] * 4)
     assert len(set(sums)) == 1
     assert not list((tmp_path / "cache").glob(".*.tmp"))
 
 
-def test_a_failed_build_leaves_nothing(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_no_files(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -155,7 +155,7 @@ def test_a_failed_build_leaves_nothing(pets: Path, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", ["memmap", "none"])
-def test_a_broken_image_is_named_or_left_out(make: Make, pets: Path, kind: str) -> None:  # noqa: F811
+def test_a_corrupt_image_is_named_or_left_out(make: Make, pets: Path, kind: str) -> None:  # noqa: F811
     (pets / "day" / "cat" / "pic_001.png").write_bytes(b"")
     values = {"dataset": "folder", "data_dir": pets, "target_domain": "night", "batch_size": 1, "cache": kind}
     data = load_data(make(**values, on_bad_image="skip"))

@@ -13,7 +13,7 @@ from tests.forked import Forked
 from tests.image_trees import pacs
 
 
-def test_counts_broken_images_and_duplicates(tmp_path: Path) -> None:
+def test_wrong_counts_corrupt_images_and_duplicates_are_listed(tmp_path: Path) -> None:
     pacs(tmp_path, count=2, splits=False)
     root = tmp_path / "pacs"
     (root / "photo" / "dog" / "pic_000.jpg").write_bytes(b"")
@@ -34,6 +34,6 @@ def test_the_command_fails_when_something_is_wrong(tmp_path: Path) -> None:
     assert process.returncode == 2
 
 
-def test_not_a_benchmark_of_files(tmp_path: Path) -> None:
+def test_a_dataset_without_image_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'digits_mini' is not a dataset of image files"):
         checks.check("digits_mini", tmp_path)

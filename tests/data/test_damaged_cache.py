@@ -1,4 +1,4 @@
-"""A cache that does not hold what it should is noticed, said, and made good; no wrong pixel gets through."""
+"""A damaged cache is detected, reported and repaired; no wrong pixel is ever used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from semilearn_ext.data.decode import center_crop, squash
 from semilearn_ext.data.pixel_file import checksum
 from semilearn_ext.errors import UserError
 from tests.data.test_cache import opened, stretch
-from tests.image_trees import grow, picture
+from tests.image_trees import picture, write_images
 
 SIZE = 16
 EVERYTHING = torch.arange(16)
@@ -27,7 +27,7 @@ EVERYTHING = torch.arange(16)
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 4, "png")
+    write_images(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 4, "png")
     stretch(tmp_path / "pets", "day/cat/pic_001.png", "night/dog/pic_003.png")
     return tmp_path / "pets"
 
@@ -85,16 +85,16 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_cache_is_made_good_with_a_line(
+def test_a_damaged_cache_is_repaired_and_reported(
     damage: str, pixels: Path, pets: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     intact = pixels.read_bytes()
     DAMAGE[damage](pixels)
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(cached, pets, names)
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith(f"{pixels}: ")
+    errors = capfd.readouterr().err
+    assert errors.count("\n") == 1
+    assert errors.startswith(f"{pixels}: ")
     assert pixels.read_bytes() == intact
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(cached, pets, names)
@@ -102,10 +102,10 @@ def test_a_damaged_cache_is_made_good_with_a_line(
 
 
 @pytest.mark.parametrize("length", [0, 100, 9 * 3 * SIZE * SIZE])
-def test_a_cache_that_is_truncated_while_it_is_read(
+def test_a_cache_that_is_truncated_during_reading_is_repaired(
     length: int, pixels: Path, pets: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Memory-mapped, this was SIGBUS."""
+    """With a memory map, this would raise SIGBUS."""
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(cached, pets, names)
     os.truncate(pixels, length)
@@ -113,14 +113,14 @@ def test_a_cache_that_is_truncated_while_it_is_read(
     assert "the cache is damaged; decoding the damaged images again\n" in capfd.readouterr().err
 
 
-def test_a_deleted_cache_is_read_on(pixels: Path, pets: Path, tmp_path: Path) -> None:
+def test_a_deleted_cache_remains_readable(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     shutil.rmtree(pixels.parent)
     assert_right(cached, pets, names)
 
 
-def test_the_cache_of_other_images_under_this_name(pixels: Path, pets: Path, tmp_path: Path) -> None:
-    grow(tmp_path / "others", [f"{d}/{c}" for d in ("day", "night") for c in ("cow", "pig")], 4, "png")
+def test_a_cache_of_other_images_is_replaced(pixels: Path, pets: Path, tmp_path: Path) -> None:
+    write_images(tmp_path / "others", [f"{d}/{c}" for d in ("day", "night") for c in ("cow", "pig")], 4, "png")
     stretch(tmp_path / "others", "day/cow/pic_001.png", "night/pig/pic_003.png")
     opened(tmp_path / "others", tmp_path / "other_cache")
     (other,) = (tmp_path / "other_cache").glob("*.uint8")
@@ -131,7 +131,7 @@ def test_the_cache_of_other_images_under_this_name(pixels: Path, pets: Path, tmp
     assert_right(cached, pets, names)
 
 
-def test_a_cache_of_another_size_under_this_name(pixels: Path, pets: Path, tmp_path: Path) -> None:
+def test_a_cache_of_another_size_is_replaced(pixels: Path, pets: Path, tmp_path: Path) -> None:
     opened(pets, tmp_path / "cache", size=8)
     (small,) = (tmp_path / "cache").glob("*-8px.uint8")
     shutil.copy(small, pixels)
@@ -141,7 +141,7 @@ def test_a_cache_of_another_size_under_this_name(pixels: Path, pets: Path, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-def test_no_file_under_this_name(kind: str, pixels: Path, pets: Path, tmp_path: Path) -> None:
+def test_a_folder_or_pipe_instead_of_the_cache(kind: str, pixels: Path, pets: Path, tmp_path: Path) -> None:
     pixels.unlink()
     if kind == "folder":
         pixels.mkdir()
@@ -153,7 +153,7 @@ def test_no_file_under_this_name(kind: str, pixels: Path, pets: Path, tmp_path: 
         assert_right(cached, pets, names)
 
 
-def test_damage_and_images_that_changed_since_are_an_error(pixels: Path, pets: Path, tmp_path: Path) -> None:
+def test_a_damaged_cache_of_changed_images_is_an_error(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     for seed, name in enumerate(names):
         picture(pets / name, seed=seed + 99)
@@ -162,10 +162,10 @@ def test_damage_and_images_that_changed_since_are_an_error(pixels: Path, pets: P
         cached.squashed[EVERYTHING]
 
 
-def test_a_cache_that_cannot_be_made_good_is_built_again_by_the_next_run(
+def test_a_cache_that_cannot_be_repaired_is_built_again_by_the_next_run(
     pixels: Path, pets: Path, tmp_path: Path
 ) -> None:
-    """Its checksums are those of pixels that the images do not give, as after an update of the decoder."""
+    """Its checksums do not match the decoded images, as after an update of the decoder."""
     about = json.loads(pixels.with_suffix(".json").read_text())["about"]
     pixel_file.Description(**{**about, "checksums": list(range(18))}).write(pixels.with_suffix(".json"))
     cached, names = opened(pets, tmp_path / "cache")
@@ -175,12 +175,12 @@ def test_a_cache_that_cannot_be_made_good_is_built_again_by_the_next_run(
     assert_right(cached, pets, names)
 
 
-def test_a_spawned_loader_process_reads_it_too(pixels: Path, pets: Path, tmp_path: Path) -> None:
+def test_a_cache_can_be_read_after_pickling(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     assert_right(pickle.loads(pickle.dumps(cached)), pets, names)
 
 
-def test_what_this_process_has_written_is_verified_once_it_changes(
+def test_rows_that_this_process_has_written_are_verified_after_a_change(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pixel_file, "_SETTLED", -1)
@@ -196,7 +196,7 @@ def test_what_this_process_has_written_is_verified_once_it_changes(
     assert opened(pets, tmp_path / "cache")[0].squashed.pixels.written is None
 
 
-def test_a_file_that_changed_just_now_is_verified_in_any_case(
+def test_a_file_that_changed_recently_is_always_verified(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pixel_file, "_SETTLED", 10**13)
@@ -206,7 +206,7 @@ def test_a_file_that_changed_just_now_is_verified_in_any_case(
 
 
 @pytest.mark.parametrize("size", [8, 9, 32, 64, 129])
-def test_the_checksum_notices_every_flip_and_exchange(size: int) -> None:
+def test_the_checksum_detects_every_changed_or_exchanged_value(size: int) -> None:
     rng = np.random.default_rng(size)
     row = rng.integers(0, 256, (3, size, size), np.uint8)
     intact = checksum(row)
@@ -219,7 +219,7 @@ def test_the_checksum_notices_every_flip_and_exchange(size: int) -> None:
             flat[position] ^= bit
     for _ in range(2000):
         changed = flat.copy()
-        changed[8 * rng.choice(flat.size // 8, 2, replace=False) + 7] ^= 128  # the topmost bits of two words
+        changed[8 * rng.choice(flat.size // 8, 2, replace=False) + 7] ^= 128  # the highest bits of two words
         assert checksum(changed) != intact
     for step in (
         8,
@@ -228,9 +228,35 @@ def test_the_checksum_notices_every_flip_and_exchange(size: int) -> None:
         8 * 509,
         size,
         size * size,
-    ):  # two words, sectors, pages, blocks, lines or channels exchanged
+    ):  # exchanged words, sectors, pages, blocks, lines or channels
         exchanged = np.concatenate([flat[step : 2 * step], flat[:step], flat[2 * step :]])
         if not np.array_equal(exchanged, flat):
             assert checksum(exchanged) != intact, step
     for change in (flat[::-1], 255 - flat, flat ^ 128, np.roll(flat, 1), np.roll(flat, 8), np.zeros_like(flat)):
         assert checksum(change.copy()) != intact
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"not_square": [1, 99]},
+        {"not_square": [1, 1]},
+        {"not_square": ["a", "b"]},
+        {"bad": {"99": "x"}},
+        {"bad": []},
+        {"bad": {"1": None}},
+        {"checksums": [-1] * 18},
+        {"checksums": ["a"] * 18},
+        {"checksums": 18},
+    ],
+)
+def test_a_description_with_impossible_content_and_the_right_checksum(
+    pets: Path, pixels: Path, tmp_path: Path, values: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_description(pixels, **values)
+    description = pixels.with_suffix(".json")
+    about = json.loads(description.read_text())["about"]
+    description.write_text(json.dumps({"about": about, "sha256": pixel_file._sha256(about)}))
+    names = sorted(str(path.relative_to(pets)) for path in pets.rglob("*.png"))
+    assert_right(cache.open_cache(pets, names, SIZE, tmp_path / "cache", progress=False), pets, names)
+    assert "its description is damaged; building it again" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Batches that are finished on the device are those that the loader processes would make."""
+"""Batches whose views are computed on the device equal those of the loader processes."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ CPU = torch.device("cpu")
 def batches(settings: Settings, **changes: Any) -> list[dict[str, torch.Tensor]]:
     """The first batches of both streams of two epochs, as USB gets them."""
     algorithm = training.build(make_context(settings, **changes))
-    found = []
+    batches_found = []
     for name in ("train_lb", "train_ulb"):
         loader = algorithm.loader_dict[name]
         assert isinstance(loader.dataset, DeviceBatchMaker) == (settings.views_on == "device")
         for iteration in (0, len(loader)):
             loader.seek(iteration)
-            found.append(next(iter(loader)))
-    return found
+            batches_found.append(next(iter(loader)))
+    return batches_found
 
 
 @pytest.mark.parametrize("algorithm", ["fixmatch", "comatch", "remixmatch", "meanteacher", "stylematch"])
-def test_the_batches_are_the_same(tiny: Tiny, algorithm: str) -> None:
+def test_batches_on_the_device_equal_those_of_the_cpu(tiny: Tiny, algorithm: str) -> None:
     settings = tiny(algorithm=algorithm, num_train_iter=10_000, img_size=28, flip=True)
-    for ours, theirs in zip(batches(replace(settings, views_on="device")), batches(settings), strict=True):
-        assert set(ours) == set(theirs)
-        for name, value in theirs.items():
-            assert torch.equal(ours[name], value), name
-            assert ours[name].dtype is value.dtype
+    for on_device, on_cpu in zip(batches(replace(settings, views_on="device")), batches(settings), strict=True):
+        assert set(on_device) == set(on_cpu)
+        for name, value in on_cpu.items():
+            assert torch.equal(on_device[name], value), name
+            assert on_device[name].dtype is value.dtype
 
 
-def test_with_loader_processes_too(tiny: Tiny) -> None:
+def test_batches_on_the_device_do_not_depend_on_loader_processes(tiny: Tiny) -> None:
     settings = tiny(num_train_iter=10_000, views_on="device")
-    for ours, theirs in zip(batches(replace(settings, num_workers=1)), batches(settings), strict=True):
-        assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    for with_workers, without in zip(batches(replace(settings, num_workers=1)), batches(settings), strict=True):
+        assert all(torch.equal(with_workers[name], value) for name, value in without.items())
 
 
-def test_a_run_has_the_same_result_and_says_where_its_views_were_made(tiny: Tiny, tmp_path: Any) -> None:
+def test_a_run_has_the_same_result_and_records_where_its_views_were_computed(tiny: Tiny, tmp_path: Any) -> None:
     settings = tiny(algorithm="fixmatch", num_train_iter=2)
-    there = replace(settings, views_on="device", save_dir=str(tmp_path / "there"))
-    here, other = training.run(settings).result, training.run(there).result
-    assert [here["metrics"][name] for name in ("train/total_loss", "target/top1")] == [
-        other["metrics"][name] for name in ("train/total_loss", "target/top1")
+    settings_on_device = replace(settings, views_on="device", save_dir=str(tmp_path / "on_device"))
+    on_cpu, on_device = training.run(settings).result, training.run(settings_on_device).result
+    assert [on_cpu["metrics"][name] for name in ("train/total_loss", "target/top1")] == [
+        on_device["metrics"][name] for name in ("train/total_loss", "target/top1")
     ]
     assert RunFolder(run_path(settings)).read_environment()["views_on"] == "cpu"
-    assert RunFolder(run_path(there)).read_environment()["views_on"] == "device"
+    assert RunFolder(run_path(settings_on_device)).read_environment()["views_on"] == "device"
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_images_that_do_not_fit_stay_on_the_host(data: SSDGData) -> None:
 
 def test_a_batch_of_moved_images_has_positions_instead_of_pixels(data: SSDGData) -> None:
     moved = move_images(data, CPU, free=10**9)
-    (near, far) = (batch_makers(where, ["x_lb"], device=CPU)["train_lb"] for where in (moved, data))
-    assert not near.needs_workers
-    assert far.needs_workers
-    assert near.prepare((0, 0)).buffer.numel() < far.prepare((0, 0)).buffer.numel() / 10
-    assert torch.equal(near[0, 0]["x_lb"], far[0, 0]["x_lb"])
+    (on_device, on_host) = (batch_makers(images, ["x_lb"], device=CPU)["train_lb"] for images in (moved, data))
+    assert not on_device.needs_workers
+    assert on_host.needs_workers
+    assert on_device.prepare((0, 0)).buffer.numel() < on_host.prepare((0, 0)).buffer.numel() / 10
+    assert torch.equal(on_device[0, 0]["x_lb"], on_host[0, 0]["x_lb"])

@@ -1,8 +1,9 @@
-"""The embedded digit benchmark: its counts, its separation of domains, its determinism, its cache."""
+"""digits_mini: image counts, separation of domains, determinism and cache."""
 
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_domains_come_in_the_declared_order(domains: Domains) -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_arrays_have_the_promised_form(domains: Domains, name: str) -> None:
+def test_arrays_have_the_documented_form(domains: Domains, name: str) -> None:
     images, labels, origins = domains[name]
     assert images.shape == (len(labels), 32, 32, 3)
     assert images.dtype == np.uint8
@@ -82,7 +83,7 @@ def test_neighbours_are_two_others_of_the_pool() -> None:
         assert len({index, *digits_generator.neighbours(index, pool)} & set(pool.tolist())) == 3
 
 
-def test_street_looks_at_no_original_of_another_domain(domains: Domains) -> None:
+def test_street_uses_no_original_of_another_domain(domains: Domains) -> None:
     originals, labels = digits_generator.handwritten_originals()
     indices = digits_generator.partition(labels)["street"]
     blanked = np.full_like(originals, np.nan)
@@ -91,7 +92,7 @@ def test_street_looks_at_no_original_of_another_domain(domains: Domains) -> None
     np.testing.assert_array_equal(redrawn.images, domains["street"].images)
 
 
-def test_street_does_show_its_neighbours() -> None:
+def test_street_shows_its_neighbours() -> None:
     originals, labels = digits_generator.handwritten_originals()
     indices = digits_generator.partition(labels)["street"][:20]
     alone = originals.copy()
@@ -143,7 +144,7 @@ def test_fonts_are_used_evenly(domains: Domains) -> None:
 
 
 def normalised_glyphs() -> np.ndarray:
-    """(font, digit, pixel): each glyph stretched to one box, centred, of unit length."""
+    """(font, digit, pixel): every glyph resized to the same box, centred and scaled to unit length."""
     boxes = np.array(
         [
             [
@@ -170,12 +171,12 @@ def test_font_renders_ten_distinct_digits(font: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_every_picture_shows_something(domains: Domains, name: str) -> None:
+def test_no_image_is_blank(domains: Domains, name: str) -> None:
     spread = domains[name].images.reshape(len(domains[name].labels), -1).std(axis=1)
     assert spread.min() > 8.0
 
 
-def test_pictures_of_a_domain_differ(domains: Domains) -> None:
+def test_images_of_a_domain_differ(domains: Domains) -> None:
     for domain in domains.values():
         assert len({image.tobytes() for image in domain.images}) == len(domain.images)
 
@@ -185,7 +186,7 @@ def colourfulness(images: np.ndarray) -> float:
 
 
 def roughness(images: np.ndarray) -> float:
-    """The median step from pixel to pixel: none on flat ground, some under noise or texture."""
+    """The median difference of neighbouring pixels: zero for uniform backgrounds, larger for noise or texture."""
     return float(np.median(np.abs(np.diff(images.astype(float), axis=2))))
 
 
@@ -216,7 +217,7 @@ def test_load_generates_once(domains: Domains, tmp_path: Path, monkeypatch: pyte
     assert digest(first) == digest(second) == digest(domains)
 
 
-def test_cache_name_tells_what_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_the_cache_contains_versions_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = digits_generator.cache_file(tmp_path).name
     for library in ("numpy", "scikit-learn", "matplotlib", "Pillow"):
         assert f"{library}-{digits_generator.version(library)}" in name
@@ -244,8 +245,8 @@ def test_a_damaged_cache_is_replaced(domains: Domains, tmp_path: Path, monkeypat
     monkeypatch.setattr(digits_generator, "generate", lambda: domains)
     digits_generator.load(tmp_path)
     file = digits_generator.cache_file(tmp_path)
-    whole = file.read_bytes()
-    file.write_bytes(damage(whole))
+    intact = file.read_bytes()
+    file.write_bytes(damage(intact))
     assert digest(digits_generator.load(tmp_path)) == digest(domains)
     monkeypatch.setattr(digits_generator, "generate", lambda: pytest.fail("the cache was not repaired"))
     assert digest(digits_generator.load(tmp_path)) == digest(domains)
@@ -269,7 +270,7 @@ def test_an_archive_with_other_pixels_is_not_used(
     assert capsys.readouterr().err == ""
 
 
-def test_an_unwritable_folder_does_no_harm(domains: Domains, tmp_path: Path, monkeypatch) -> None:
+def test_an_unwritable_cache_folder_is_ignored(domains: Domains, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(digits_generator, "generate", lambda: domains)
     obstacle = tmp_path / "file"
     obstacle.write_text("not a folder")
@@ -287,16 +288,16 @@ def test_a_failed_write_leaves_nothing_behind(domains: Domains, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_processes_may_build_at_once(domains: Domains, tmp_path: Path) -> None:
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from semilearn_ext.data import digits_generator\n"
-        "digits_generator.load(Path(sys.argv[1]))\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    builders = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(2)]
-    assert [builder.wait(timeout=120) for builder in builders] == [0, 0]
+def load_digest(folder: Path) -> str:
+    return digest(digits_generator.load(folder))
+
+
+def test_two_processes_can_build_the_digits_at_the_same_time(
+    domains: Domains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digits_generator, "generate", lambda: domains)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        digests = pool.map(load_digest, [tmp_path] * 4, chunksize=1)
+    assert set(digests) == {digest(domains)}
     assert [file.name for file in tmp_path.iterdir()] == [digits_generator.cache_file(tmp_path).name]
-    assert digest(digits_generator.load(tmp_path)) == digest(domains)
+    assert load_digest(tmp_path) == digest(domains)

@@ -1,4 +1,4 @@
-"""``ssdg data prepare``: parquet files become a complete tree or none; for other datasets it lists what to do."""
+"""``ssdg data prepare`` converts parquet files to a complete tree or none, and explains other datasets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_parquet_becomes_a_tree_that_is_recognised(tmp_path: Path) -> None:
     assert hub.prepare("pacs", tmp_path / "data").startswith("pacs already exists")
 
 
-def test_half_a_tree_is_never_left_in_place(tmp_path: Path) -> None:
+def test_an_incomplete_tree_is_never_left_in_place(tmp_path: Path) -> None:
     short = write_parquet(tmp_path / "short.parquet", leave_out=3)
     with pytest.raises(UserError, match=r"expected .*'art_painting': 7.* got .*'art_painting': 4"):
         hub.unpack(SMALL_PACS, [short], tmp_path / "data" / "pacs")
@@ -71,41 +71,41 @@ def test_half_a_tree_is_never_left_in_place(tmp_path: Path) -> None:
     assert len(SMALL_PACS.tree(tmp_path / "fresh").items) == 28
 
 
-def test_file_names_cannot_lead_elsewhere(tmp_path: Path) -> None:
-    evil: list[str | None] = ["../../../evil.jpg", "/etc/passwd.jpg", "..", None, "a\\..\\b.jpg"]
-    parquet = write_parquet(tmp_path / "evil.parquet", paths=evil)
+def test_file_names_cannot_leave_the_folder(tmp_path: Path) -> None:
+    malicious: list[str | None] = ["../../../evil.jpg", "/etc/passwd.jpg", "..", None, "a\\..\\b.jpg"]
+    parquet = write_parquet(tmp_path / "evil.parquet", paths=malicious)
     hub.unpack(SMALL_PACS, [parquet], tmp_path / "data" / "pacs")
     outside = [p for p in tmp_path.rglob("*.jpg") if not p.is_relative_to(tmp_path / "data" / "pacs")]
     assert outside == []
     assert len(SMALL_PACS.tree(tmp_path / "data").items) == 28
 
 
-def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "data" / "pacs").mkdir(parents=True)
     with pytest.raises(UserError, match="move it away first"):
         hub.unpack(SMALL_PACS, [write_parquet(tmp_path / "train.parquet")], tmp_path / "data" / "pacs")
 
 
-def test_a_wrong_file_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_invalid_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "wrong.parquet").write_bytes(b"not parquet")
     with pytest.raises(UserError, match="not a parquet file with image, domain and label"):
         hub.unpack(SMALL_PACS, [tmp_path / "wrong.parquet"], tmp_path / "data" / "pacs")
 
 
 @pytest.mark.parametrize("name", ["digits_dg", "mini_domainnet"])
-def test_the_others_are_explained(name: str, tmp_path: Path) -> None:
+def test_datasets_without_a_download_are_explained(name: str, tmp_path: Path) -> None:
     message = hub.prepare(name, tmp_path)
     assert "by hand" in message
     assert f"data check {name} --root {tmp_path}" in message
 
 
-def test_an_unknown_name(tmp_path: Path) -> None:
+def test_an_unknown_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'pasc' is not a known dataset; did you mean 'pacs'"):
         hub.prepare("pasc", tmp_path)
 
 
 @pytest.mark.parametrize(("domain", "file"), [("../../x", "a.jpg"), ("photo", "../../../x.jpg"), ("photo", "a\0b.jpg")])
-def test_names_from_the_hub_stay_inside(domain: str, file: str, tmp_path: Path) -> None:
+def test_names_from_the_hub_stay_inside_the_folder(domain: str, file: str, tmp_path: Path) -> None:
     assert "/" not in hub._file_name({"path": file, "bytes": b""})
     assert "\0" not in hub._file_name({"path": file, "bytes": b""})
     if domain != "photo":

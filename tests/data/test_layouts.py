@@ -22,7 +22,7 @@ from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, config_hash, settings_from
 from tests.conftest import SHARED
-from tests.image_trees import PACS_CLASSES, grow, pacs, picture
+from tests.image_trees import PACS_CLASSES, pacs, picture, write_images
 
 OFFICE_DOMAINS = {"art": "Art", "clipart": "Clipart", "product": "Product", "real_world": "Real World"}
 REAL_PACS = SHARED / "data"
@@ -48,13 +48,13 @@ def test_pacs_with_its_split_files(make: Make, tmp_path: Path) -> None:
     assert held_out == {f"{d}/{c}/pic_000.jpg" for d in ("art_painting", "cartoon", "photo") for c in PACS_CLASSES}
 
 
-def test_pacs_as_mirrors_carry_it(make: Make, tmp_path: Path) -> None:
+def test_pacs_in_the_layout_of_mirrors(make: Make, tmp_path: Path) -> None:
     pacs(tmp_path, splits=False)
     data = load_data(make(dataset="pacs", target_domain="photo"))
     assert [len(part) for part in data.split] == [21, 84, 21, 42]
 
 
-def test_data_dir_may_be_the_benchmark_itself(make: Make, tmp_path: Path) -> None:
+def test_data_dir_can_be_the_folder_of_the_dataset(make: Make, tmp_path: Path) -> None:
     pacs(tmp_path)
     assert load_data(make(dataset="pacs", target_domain="photo", data_dir=tmp_path / "pacs")).classes == PACS_CLASSES
 
@@ -63,33 +63,35 @@ def office_classes(prefix: bool = False) -> list[str]:
     return [f"{n:03d}_Thing_{n:02d}" if prefix else f"Thing_{n:02d}" for n in range(65)]
 
 
-def test_office_home_of_the_dg_benchmark(make: Make, tmp_path: Path) -> None:
+def test_office_home_in_the_layout_of_dassl(make: Make, tmp_path: Path) -> None:
     folders = [f"{d}/{part}/{c}" for d in OFFICE_DOMAINS for part in ("train", "val") for c in office_classes(True)]
-    grow(tmp_path / "office_home_dg", folders, 2)
+    write_images(tmp_path / "office_home_dg", folders, 2)
     data = load_data(make(dataset="office_home", target_domain="art"))
     assert [len(part) for part in data.split] == [195, 195, 390, 260]
     assert data.classes[3] == "thing_03"
     assert all("/val/" in data.items[p].name for p in data.split.source_val)
 
 
-def test_office_home_of_its_authors(make: Make, tmp_path: Path) -> None:
-    grow(tmp_path / "OfficeHomeDataset", [f"{d}/{c}" for d in OFFICE_DOMAINS.values() for c in office_classes()], 3)
+def test_office_home_in_the_layout_of_its_authors(make: Make, tmp_path: Path) -> None:
+    write_images(
+        tmp_path / "OfficeHomeDataset", [f"{d}/{c}" for d in OFFICE_DOMAINS.values() for c in office_classes()], 3
+    )
     data = load_data(make(dataset="office_home", target_domain="real_world"))
     assert [len(part) for part in data.split] == [195, 195, 195, 195]
     assert {data.items[p].name.split("/")[0] for p in data.split.target} == {"Real World"}
 
 
 def test_office_home_classes_are_numbered_as_in_the_released_code(make: Make, tmp_path: Path) -> None:
-    """The released code sorts folder names, capitals first. The number in front of old names says the same."""
+    """The released code sorts folder names, capitals first. The number prefix of older names gives the same order."""
     classes = [*office_classes()[:-5], "Alarm_Clock", "TV", "Table", "ToothBrush", "Trash_Can"]
-    grow(tmp_path / "OfficeHomeDataset", [f"{d}/{c}" for d in OFFICE_DOMAINS.values() for c in classes], 3)
+    write_images(tmp_path / "OfficeHomeDataset", [f"{d}/{c}" for d in OFFICE_DOMAINS.values() for c in classes], 3)
     data = load_data(make(dataset="office_home", target_domain="art"))
     assert data.classes == tuple(name.lower() for name in sorted(classes))
 
 
 def test_digits_dg(make: Make, tmp_path: Path) -> None:
     folders = [f"{d}/{part}/{c}" for d in DIGITS_DG.domains for part in ("train", "val") for c in range(10)]
-    grow(tmp_path / "digits_dg", folders, 3)
+    write_images(tmp_path / "digits_dg", folders, 3)
     data = load_data(make(dataset="digits_dg", target_domain="svhn"))
     assert data.classes == tuple("0123456789")
     assert [len(part) for part in data.split] == [30, 60, 90, 60]
@@ -99,7 +101,7 @@ def domainnet(root: Path, lists: str = "splits_mini") -> None:
     classes = [f"thing_{n:03d}" for n in range(126)]
     (root / "domainnet" / lists).mkdir(parents=True)
     for d in MINI_DOMAINNET.domains:
-        grow(root / "domainnet", [f"{d}/{c}" for c in [*classes, "not_in_mini"]], 3)
+        write_images(root / "domainnet", [f"{d}/{c}" for c in [*classes, "not_in_mini"]], 3)
         for part, chosen in (("train", (0, 1)), ("test", (2,))):
             lines = [f"{d}/{c}/pic_{k:03d}.jpg {n}" for n, c in enumerate(classes) for k in chosen]
             (root / "domainnet" / lists / f"{d}_{part}.txt").write_text("\n".join(lines))
@@ -107,15 +109,15 @@ def domainnet(root: Path, lists: str = "splits_mini") -> None:
 
 @pytest.mark.parametrize("lists", ["splits_mini", "splits_mini_ssdg"])
 def test_mini_domainnet(make: Make, tmp_path: Path, lists: str) -> None:
-    """Its lists are where Dassl's archive or where the paper's README puts them."""
+    """Its lists are in the folder of Dassl's archive or in that of the paper's README."""
     domainnet(tmp_path, lists)
     data = load_data(make(dataset="mini_domainnet", target_domain="real"))
     assert len(data.classes) == 126
     assert [len(part) for part in data.split] == [378, 378, 378, 378]
 
 
-def test_mini_domainnet_labels_all_that_a_small_class_has(make: Make, tmp_path: Path) -> None:
-    """As the released loader does. Elsewhere a class with too few images is an error."""
+def test_mini_domainnet_labels_all_images_of_a_small_class(make: Make, tmp_path: Path) -> None:
+    """As in the released loader. For other datasets, a class with too few images is an error."""
     domainnet(tmp_path)
     path = tmp_path / "domainnet" / "splits_mini" / "sketch_train.txt"
     lines = path.read_text().splitlines()
@@ -125,7 +127,7 @@ def test_mini_domainnet_labels_all_that_a_small_class_has(make: Make, tmp_path: 
         load_data(make(**values))
     more = [f"sketch/thing_000/pic_{k:03d}.jpg 0" for k in range(3, 5)]
     for d in ("clipart", "painting", "sketch"):
-        grow(tmp_path / "domainnet" / d, ["thing_000"], 5)
+        write_images(tmp_path / "domainnet" / d, ["thing_000"], 5)
         with (tmp_path / "domainnet" / "splits_mini" / f"{d}_train.txt").open("a") as file:
             file.writelines(f"\n{line}" for line in (row.replace("sketch", d) for row in more))
     data = load_data(make(**values))
@@ -139,9 +141,9 @@ def test_mini_domainnet_labels_all_that_a_small_class_has(make: Make, tmp_path: 
     assert written[0].name == f"clipart_nlab{2 * 126 * 3}_seed1.json"
 
 
-def test_a_folder_of_ones_own(make: Make, tmp_path: Path) -> None:
+def test_a_users_own_folder(make: Make, tmp_path: Path) -> None:
     root = tmp_path / "pets"
-    grow(root, [f"{d}/{c}" for d in ("day", "night", "snow") for c in ("cat", "dog")], 5, "PNG")
+    write_images(root, [f"{d}/{c}" for d in ("day", "night", "snow") for c in ("cat", "dog")], 5, "PNG")
     (root / "day" / "cat" / ".hidden.png").write_text("no image")
     (root / "day" / "cat" / "notes.txt").write_text("no image either")
     data = load_data(make(dataset="folder", data_dir=root, target_domain="snow", batch_size=2))
@@ -150,12 +152,12 @@ def test_a_folder_of_ones_own(make: Make, tmp_path: Path) -> None:
 
 
 def test_classes_must_agree(make: Make, tmp_path: Path) -> None:
-    grow(tmp_path / "pets", ["day/cat", "day/dog", "night/cat", "night/owl"], 3)
+    write_images(tmp_path / "pets", ["day/cat", "day/dog", "night/cat", "night/owl"], 3)
     with pytest.raises(UserError, match="same classes: day lacks owl; night lacks dog"):
         load_data(make(dataset="folder", data_dir=tmp_path / "pets", target_domain="day"))
 
 
-def test_what_was_expected_and_what_was_found(make: Make, tmp_path: Path) -> None:
+def test_missing_data_name_what_was_expected_and_found(make: Make, tmp_path: Path) -> None:
     (tmp_path / "holiday").mkdir()
     with pytest.raises(UserError) as error:
         load_data(make(dataset="pacs", target_domain="photo"))
@@ -166,20 +168,20 @@ def test_what_was_expected_and_what_was_found(make: Make, tmp_path: Path) -> Non
 
 
 def test_a_missing_class_is_named(make: Make, tmp_path: Path) -> None:
-    grow(tmp_path / "pacs", [f"{d}/{c}" for d in PACS.domains for c in PACS_CLASSES[:-1]], 2)
+    write_images(tmp_path / "pacs", [f"{d}/{c}" for d in PACS.domains for c in PACS_CLASSES[:-1]], 2)
     with pytest.raises(UserError, match="pacs has 7 classes, found 6"):
         load_data(make(dataset="pacs", target_domain="photo"))
 
 
 @pytest.mark.parametrize("line", ["../secret.jpg 1", "/etc/passwd 1", "art_painting/dog/pic_000.jpg", "C:\\x.jpg 1"])
-def test_split_files_stay_inside(make: Make, tmp_path: Path, line: str) -> None:
+def test_split_files_cannot_name_files_outside_the_folder(make: Make, tmp_path: Path, line: str) -> None:
     pacs(tmp_path)
     (tmp_path / "pacs" / "splits" / "photo_crossval_kfold.txt").write_text(line + "\n")
     with pytest.raises(UserError, match=r"photo_crossval_kfold.txt: line 1"):
         load_data(make(dataset="pacs", target_domain="sketch"))
 
 
-def test_a_dead_link_is_no_folder(make: Make, tmp_path: Path) -> None:
+def test_a_broken_link_is_ignored(make: Make, tmp_path: Path) -> None:
     pacs(tmp_path, splits=False)
     (tmp_path / "pacs" / "photo" / "zebra").symlink_to(tmp_path / "gone")
     assert load_data(make(dataset="pacs", target_domain="photo")).classes == PACS_CLASSES
@@ -191,7 +193,7 @@ import semilearn_ext.data.image_tree  # which the registry loads on demand, when
 from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import settings_from
-if os.getuid() == 0:  # who can read every folder; after the imports, for Python itself may lie in root's home
+if os.getuid() == 0:  # root can read every folder; after the imports, because Python may be installed in root's home
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
@@ -202,8 +204,8 @@ except UserError as error:
 """
 
 
-def test_an_unreadable_folder() -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to other users
+def test_an_unreadable_folder_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:  # other users cannot read pytest's own folders
         folder = Path(name)
         folder.chmod(0o755)
         pacs(folder, count=1, splits=False)
@@ -214,7 +216,7 @@ def test_an_unreadable_folder() -> None:
 
 @pytest.mark.skipif(not (REAL_PACS / "pacs").is_dir(), reason="needs the real PACS in the shared folder")
 def test_real_pacs(make: Make, tmp_path: Path) -> None:
-    """Counts as published, 210 labels, and no image in two parts, by name and by content."""
+    """The published counts, 210 labels, and no image in two parts, by name or by content."""
     tree = PACS.tree(REAL_PACS)
     assert checks.wrong_counts(PACS, tree) == []
     assert checks.duplicates(tree) == []
@@ -229,23 +231,23 @@ def test_real_pacs(make: Make, tmp_path: Path) -> None:
         assert all(data.items[p].domain != target for part in data.split[:3] for p in part)
 
 
-def test_published_splits_can_be_given_back(make: Make, tmp_path: Path) -> None:
+def test_written_splits_can_be_read_again(make: Make, tmp_path: Path) -> None:
     pacs(tmp_path)
     written = checks.write_splits("pacs", tmp_path, 2, [1, 2], tmp_path / "splits")
     assert len(written) == 8
     assert (tmp_path / "splits" / "sketch_nlab42_seed1.json").exists()
     settings = make(dataset="pacs", target_domain="sketch", labels_per_class=2)
-    own = load_data(settings)
+    drawn = load_data(settings)
     template = str(tmp_path / "splits" / "{target}_nlab42_seed{seed}.json")
-    given = load_data(make(dataset="pacs", target_domain="sketch", labels_per_class=2, split_file=template))
-    assert given.split == own.split
+    read = load_data(make(dataset="pacs", target_domain="sketch", labels_per_class=2, split_file=template))
+    assert read.split == drawn.split
     rows = json.loads((tmp_path / "splits" / "sketch_nlab42_seed1.json").read_text())["train_x"]
     assert all(name.split("/")[0] == domain for name, _, domain in rows)
     other = load_data(make(dataset="pacs", target_domain="sketch", labels_per_class=2, split_file=template, seed=2))
-    assert other.split.labelled != own.split.labelled
+    assert other.split.labelled != drawn.split.labelled
 
 
-def given(make: Make, tmp_path: Path, change: Callable[[dict[str, Any]], object], **values: Any) -> None:
+def load_changed_split(make: Make, tmp_path: Path, change: Callable[[dict[str, Any]], object], **values: Any) -> None:
     """Load sketch's split after ``change`` to its JSON."""
     pacs(tmp_path)
     path = checks.write_splits("pacs", tmp_path, 2, [1], tmp_path / "splits")[-1]
@@ -255,21 +257,21 @@ def given(make: Make, tmp_path: Path, change: Callable[[dict[str, Any]], object]
     load_data(make(dataset="pacs", target_domain="sketch", labels_per_class=2, split_file=path, **values))
 
 
-def test_domains_may_be_numbers_and_classes_in_another_order(make: Make, tmp_path: Path) -> None:
+def test_split_files_with_numbered_domains_and_reordered_classes(make: Make, tmp_path: Path) -> None:
     def renumber(content: dict[str, Any]) -> None:
         for row in [*content["train_x"], *content["train_u"]]:
             row[1:] = [6 - row[1], PACS.domains.index(row[2])]
 
-    given(make, tmp_path, renumber)
+    load_changed_split(make, tmp_path, renumber)
 
 
-def test_old_class_folders_resolve(make: Make, tmp_path: Path) -> None:
+def test_class_folders_of_older_layouts_are_recognised(make: Make, tmp_path: Path) -> None:
     def rename(content: dict[str, Any]) -> None:
         for row in content["train_x"]:
             domain, name, file = row[0].split("/")
             row[0] = f"images/{domain}/{PACS_CLASSES.index(name):03d}_{name.title()}/{file}"
 
-    given(make, tmp_path, rename)
+    load_changed_split(make, tmp_path, rename)
 
 
 @pytest.mark.parametrize(
@@ -287,16 +289,16 @@ def test_old_class_folders_resolve(make: Make, tmp_path: Path) -> None:
         (lambda c: c["train_x"].append("dog"), "expected \\[path, label, domain\\]"),
     ],
 )
-def test_a_wrong_split_file_is_refused(
+def test_an_invalid_split_file_is_refused(
     make: Make, tmp_path: Path, change: Callable[[dict[str, Any]], object], expected: str
 ) -> None:
     with pytest.raises(UserError, match=expected):
-        given(make, tmp_path, change)
+        load_changed_split(make, tmp_path, change)
 
 
-def test_two_folders_of_ones_own_are_two_experiments(tmp_path: Path) -> None:
+def test_two_folders_of_a_user_are_two_experiments(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        grow(tmp_path / name, ["day/cat", "night/cat"], 1)
+        write_images(tmp_path / name, ["day/cat", "night/cat"], 1)
     first, second = (
         config_hash(settings_from(dataset="folder", data_dir=tmp_path / name, cache_dir=tmp_path))
         for name in ("a", "b")
@@ -308,7 +310,7 @@ RELEASED = Path(__file__).parents[1] / "fixtures" / "splits" / "sketch_nlab21_se
 
 
 def released_pacs(root: Path) -> dict[str, Any]:
-    """PACS with the images that an excerpt of a released split names, and that split where its archive puts it."""
+    """PACS with the images of an excerpt of a released split, and that split in the folder of its archive."""
     rows = json.loads(RELEASED.read_text())
     names = [row[0] for part in rows.values() for row in part]
     names += [f"sketch/{name}/{k}.png" for name in PACS_CLASSES for k in range(2)]
@@ -320,7 +322,7 @@ def released_pacs(root: Path) -> dict[str, Any]:
     return rows
 
 
-def test_published_splits_by_one_word(make: Make, tmp_path: Path) -> None:
+def test_published_splits_are_used_with_one_option(make: Make, tmp_path: Path) -> None:
     rows = released_pacs(tmp_path)
     settings = make(dataset="pacs", target_domain="sketch", splits="published")
     data = load_data(settings)
@@ -333,18 +335,18 @@ def test_published_splits_by_one_word(make: Make, tmp_path: Path) -> None:
     assert config_hash(settings) != config_hash(make(dataset="pacs", target_domain="sketch"))
 
 
-def test_missing_published_splits(make: Make, tmp_path: Path) -> None:
+def test_missing_published_splits_are_named_with_their_source(make: Make, tmp_path: Path) -> None:
     released_pacs(tmp_path)
-    place = tmp_path / "pacs" / "splits_ssdg"
+    folder = tmp_path / "pacs" / "splits_ssdg"
     with pytest.raises(UserError) as error:
         load_data(make(dataset="pacs", target_domain="photo", splits="published", seed=3))
     message = str(error.value)
     assert "\n" not in message
-    for words in (str(place / "photo_nlab21_seed3.json"), "github.com/dongkwani/UPCSC", f"unpack it into {place}"):
+    for words in (str(folder / "photo_nlab21_seed3.json"), "github.com/dongkwani/UPCSC", f"unpack it into {folder}"):
         assert words in message
 
 
-def test_published_splits_where_there_are_none(make: Make, tmp_path: Path) -> None:
+def test_datasets_without_published_splits_are_refused(make: Make, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no label splits were published for digits_mini; use --splits ours"):
         load_data(make(dataset="digits_mini", target_domain="pen", splits="published"))
     released_pacs(tmp_path)
@@ -354,7 +356,7 @@ def test_published_splits_where_there_are_none(make: Make, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not (REAL_PACS / "pacs" / "splits_ssdg").is_dir(), reason="needs the real PACS and its splits")
 def test_published_splits_of_real_pacs(make: Make) -> None:
-    """All images but one, which is corrupt in some mirrors: the released code never trains on it."""
+    """They contain all images but one, which is corrupt in some mirrors and which the released code never uses."""
     for target in PACS.domains:
         values = {"dataset": "pacs", "data_dir": REAL_PACS, "target_domain": target, "labels_per_class": 10}
         data = load_data(make(**values, cache="none", splits="published"))
@@ -374,8 +376,8 @@ def test_published_splits_of_real_pacs(make: Make) -> None:
         (["ink\x1b[1m/a", "ink\x1b[1m/b", "oil/a", "oil/b"], "is not a valid folder name"),
     ],
 )
-def test_own_images_that_make_no_sense(folders: list[str], words: str, tmp_path: Path) -> None:
-    grow(tmp_path, folders, count=2)
+def test_invalid_image_folders_are_refused(folders: list[str], words: str, tmp_path: Path) -> None:
+    write_images(tmp_path, folders, count=2)
     settings = settings_from(dataset="folder", data_dir=str(tmp_path), target_domain="oil", batch_size=1)
     with pytest.raises(UserError, match=words):
         load_data(settings)

@@ -51,9 +51,9 @@ def test_labels_domains_and_numbers_belong_to_the_images(tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("stream", ["train_lb", "train_ulb"])
 def test_batches_do_not_depend_on_the_number_of_workers(tiny: Tiny, stream: str) -> None:
-    alone, helped = (list(loaders(tiny(num_workers=workers))[stream]) for workers in (0, 2))
-    assert len(alone) == len(helped) == 4
-    assert all(same(batch, other) for batch, other in zip(alone, helped, strict=True))
+    without_workers, with_workers = (list(loaders(tiny(num_workers=workers))[stream]) for workers in (0, 2))
+    assert len(without_workers) == len(with_workers) == 4
+    assert all(same(batch, other) for batch, other in zip(without_workers, with_workers, strict=True))
 
 
 def test_loader_processes_leave_the_global_generator_alone(tiny: Tiny) -> None:
@@ -64,30 +64,30 @@ def test_loader_processes_leave_the_global_generator_alone(tiny: Tiny) -> None:
 
 
 def test_batches_come_from_spawned_processes(tinier: Tiny) -> None:
-    """As on macOS; a process that is not a fork gets its maker by pickle."""
+    """As on macOS, where a process that is not a fork gets a pickled batch maker."""
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("spawn", force=True)
     try:
         spawned = list(loaders(tinier(num_workers=1))["train_ulb"])
     finally:
         multiprocessing.set_start_method(before, force=True)
-    alone = list(loaders(tinier())["train_ulb"])
-    assert len(alone) == 4
-    assert all(same(batch, other) for batch, other in zip(alone, spawned, strict=True))
+    without_workers = list(loaders(tinier())["train_ulb"])
+    assert len(without_workers) == 4
+    assert all(same(batch, other) for batch, other in zip(without_workers, spawned, strict=True))
 
 
-def test_a_maker_is_sent_without_the_images(tinier: Tiny) -> None:
-    """Cached images by the path of their file; images in memory are shared by torch."""
+def test_batch_makers_are_pickled_without_the_images(tinier: Tiny) -> None:
+    """Cached images are pickled as the path of their file; torch shares images in memory."""
     data = load_data(tinier(img_size=64))
     maker = batch_makers(data, FIXMATCH)["train_ulb"]
-    sent = pickle.dumps(maker)
+    pickled = pickle.dumps(maker)
     assert np.prod(data.store.pixels.shape) > 1_000_000  # type: ignore[attr-defined]
-    assert len(sent) < 100_000
-    received = pickle.loads(sent)
+    assert len(pickled) < 100_000
+    received = pickle.loads(pickled)
     assert same(received[0, 0], maker[0, 0])
 
 
-def test_too_little_shared_memory_is_an_error_and_no_bus_error(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_shared_memory_is_an_error(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     makers = batch_makers(load_data(tiny(batch_size=48)), FIXMATCH).values()
     free = 64 * 2**20
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
@@ -99,12 +99,12 @@ def test_too_little_shared_memory_is_an_error_and_no_bus_error(tiny: Tiny, monke
         check_shared_memory(makers, 8, 4, "num_workers")
 
 
-def test_a_loader_goes_on_from_any_position(tiny: Tiny) -> None:
+def test_a_loader_continues_from_any_position(tiny: Tiny) -> None:
     settings = tiny(num_train_iter=0, epoch=2, batch_size=48)
-    whole = loaders(settings)["train_ulb"]
-    first = list(whole)
-    whole.seek(len(first))
-    second = list(whole)
+    loader = loaders(settings)["train_ulb"]
+    first = list(loader)
+    loader.seek(len(first))
+    second = list(loader)
     resumed = loaders(settings)["train_ulb"]
     resumed.seek(len(first) - 2)
     assert all(same(batch, other) for batch, other in zip(resumed, first[-2:], strict=True))
@@ -113,7 +113,7 @@ def test_a_loader_goes_on_from_any_position(tiny: Tiny) -> None:
     assert not same(first[0], second[0])
 
 
-def test_seeds_see_other_orders_and_views(tiny: Tiny) -> None:
+def test_seeds_have_different_orders_and_views(tiny: Tiny) -> None:
     first, second = (next(iter(loaders(tiny(seed=seed))["train_ulb"])) for seed in (1, 2))
     assert not torch.equal(first["idx_ulb"], second["idx_ulb"])
 
@@ -124,35 +124,37 @@ def test_labelled_and_unlabelled_images_are_distinct(tiny: Tiny) -> None:
     assert "y_ulb" not in next(iter(loaders(tiny())["train_ulb"]))
 
 
-def test_rotations_turn_the_strong_view(tiny: Tiny) -> None:
+def test_rotated_views_are_rotations_of_the_strong_view(tiny: Tiny) -> None:
     remixmatch = ["x_lb", "y_lb", "x_ulb_w", "x_ulb_s_0", "x_ulb_s_1", "x_ulb_s_0_rot", "rot_v"]
     batch = next(iter(loaders(tiny(batch_size=24), remixmatch)["train_ulb"]))
-    for image, turned, quarters in zip(batch["x_ulb_s_0"], batch["x_ulb_s_0_rot"], batch["rot_v"], strict=True):
-        assert torch.equal(torch.rot90(image, int(quarters), (1, 2)), turned)
+    for image, rotated, quarters in zip(batch["x_ulb_s_0"], batch["x_ulb_s_0_rot"], batch["rot_v"], strict=True):
+        assert torch.equal(torch.rot90(image, int(quarters), (1, 2)), rotated)
     assert len(set(batch["rot_v"].tolist())) > 1
 
 
 def test_plain_images_are_shared_between_processes(tiny: Tiny) -> None:
     data = load_data(tiny())
     images = PlainImages(data, data.split.target, 100, view="test")
-    seen = torch.zeros(len(images))
+    counts = torch.zeros(len(images))
     for rank in range(2):
         for part, x in images.share(rank, 2):
-            seen[part] += 1
-            assert len(x) == len(seen[part])
-    assert (seen == 1).all()
+            counts[part] += 1
+            assert len(x) == len(counts[part])
+    assert (counts == 1).all()
 
 
-@pytest.mark.parametrize(("ruin", "line"), [(Path.unlink, ".jpg: "), (lambda p: p.write_bytes(b"x"), ".jpg: corrupt")])
-def test_an_image_that_a_loader_process_cannot_read_is_one_line(
-    ruin: Callable[[Path], object], line: str, tiny: Tiny, image_folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("damage", "line"), [(Path.unlink, ".jpg: "), (lambda p: p.write_bytes(b"x"), ".jpg: corrupt")]
+)
+def test_an_unreadable_image_in_a_loader_process_is_one_line(
+    damage: Callable[[Path], object], line: str, tiny: Tiny, image_folder: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(image_folder, tmp_path / "images")
     own = {"dataset": "folder", "data_dir": str(tmp_path / "images"), "img_size": 32, "labels_per_class": 2}
     target = sorted(path.name for path in image_folder.iterdir() if path.is_dir())[0]
     batches = loaders(tiny(**own, target_domain=target, cache="none", num_workers=1))["train_lb"]
     for image in (tmp_path / "images").rglob("*.jpg"):
-        ruin(image)
+        damage(image)
     with pytest.raises(UserError) as caught:
         next(iter(batches))
     assert line in str(caught.value)
@@ -160,14 +162,12 @@ def test_an_image_that_a_loader_process_cannot_read_is_one_line(
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_name_that_is_not_text_is_split_and_read_as_any_other(
-    tinier: Tiny, image_folder: Path, tmp_path: Path
-) -> None:
+def test_a_file_name_that_is_not_valid_text_is_split_and_read(tinier: Tiny, image_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(image_folder, tmp_path / "images")
-    odd = tmp_path / "images" / "ink" / "a" / os.fsdecode(b"pic_\xff\xfe.jpg")
-    (tmp_path / "images" / "ink" / "a" / "pic_000.jpg").rename(odd)
+    renamed = tmp_path / "images" / "ink" / "a" / os.fsdecode(b"pic_\xff\xfe.jpg")
+    (tmp_path / "images" / "ink" / "a" / "pic_000.jpg").rename(renamed)
     for cache in ("memmap", "none"):
         data = load_data(tinier(data_dir=str(tmp_path / "images"), target_domain="pen", cache=cache))
-        positions = [p for p, item in enumerate(data.items) if item.name.endswith(odd.name)]
+        positions = [p for p, item in enumerate(data.items) if item.name.endswith(renamed.name)]
         assert len(positions) == 1
         assert data.store[torch.tensor(positions)].shape == (1, 3, 16, 16)

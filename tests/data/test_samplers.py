@@ -1,4 +1,4 @@
-"""Batches have the same number of images from every domain, without repeats in a pass, for any step in any order."""
+"""Batches have equally many images of every domain, no repeats within a pass, and can be computed in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def epoch(sampler: DomainBatches, number: int) -> np.ndarray:
     return np.stack([sampler.batch(number, step) for step in range(10)])
 
 
-def test_the_smallest_domain_sets_the_epoch() -> None:
+def test_the_smallest_domain_determines_the_length_of_an_epoch() -> None:
     assert iterations_per_epoch([100, 49, 70], 16) == 3
 
 
@@ -26,7 +26,7 @@ def test_every_batch_has_the_same_number_of_each_domain() -> None:
         assert [int(((batch >= low) & (batch < low + 100)).sum()) for low in (0, 100, 200)] == [4, 4, 4]
 
 
-def test_no_image_twice_within_a_pass_and_small_sets_recycle() -> None:
+def test_no_image_repeats_within_a_pass_and_small_sets_start_again() -> None:
     order = epoch(batches(), 0)
     large = order[:, :4].ravel()
     assert len(set(large)) == 40
@@ -42,9 +42,9 @@ def test_order_depends_on_seed_epoch_and_stream() -> None:
     assert (first == epoch(batches(), 0)).all()
 
 
-def test_any_step_can_be_asked_for_directly() -> None:
-    whole = epoch(batches(), 3)
-    assert (batches().batch(3, 7) == whole[7]).all()
+def test_the_batch_of_any_step_can_be_computed_directly() -> None:
+    batches_of_epoch = epoch(batches(), 3)
+    assert (batches().batch(3, 7) == batches_of_epoch[7]).all()
 
 
 def test_two_processes_share_the_batch_of_one() -> None:

@@ -19,7 +19,7 @@ from semilearn_ext.registry import DATASETS
 from semilearn_ext.settings import settings_from
 from semilearn_ext.settings.domains import domains_of
 from tests.forked import Forked
-from tests.image_trees import grow
+from tests.image_trees import write_images
 
 PAPER = ("pacs", "office_home", "digits_dg", "mini_domainnet")
 
@@ -30,7 +30,7 @@ def test_the_list_is_read_without_torch() -> None:
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in DATASETS])
-def test_every_dataset_says_what_it_is(name: str) -> None:
+def test_every_dataset_is_described_completely(name: str) -> None:
     spec = DATASETS.get(name, "test")
     assert f"{name} " in render()
     assert spec.about in render()
@@ -77,8 +77,8 @@ def extension(tmp_path: Path) -> Iterator[Path]:
     registry.remove(str(path.resolve()))
 
 
-def test_an_image_tree_of_ones_own_needs_no_code(extension: Path, tmp_path: Path) -> None:
-    grow(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("Day", "Dusk", "Night") for c in ("cat", "dog")], 5, "png")
+def test_a_users_own_image_tree_needs_no_code(extension: Path, tmp_path: Path) -> None:
+    write_images(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("Day", "Dusk", "Night") for c in ("cat", "dog")], 5, "png")
     values = {"dataset": "pets", "data_dir": tmp_path, "cache_dir": tmp_path / "cache", "labels_per_class": 1}
     settings = settings_from(extend=str(extension), target_domain="night", batch_size=2, img_size=16, **values)
     assert domains_of(settings) == ["day", "dusk", "night"]
@@ -89,8 +89,8 @@ def test_an_image_tree_of_ones_own_needs_no_code(extension: Path, tmp_path: Path
         load_data(settings_from(**{**settings.flat(), "data_dir": tmp_path / "nowhere"}))
 
 
-def test_the_data_commands_know_it(extension: Path, tmp_path: Path) -> None:
-    grow(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("day", "dusk", "night") for c in ("cat", "dog")], 3, "png")
+def test_data_commands_support_a_users_dataset(extension: Path, tmp_path: Path) -> None:
+    write_images(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("day", "dusk", "night") for c in ("cat", "dog")], 3, "png")
     command = ("data", "check", "pets", "--root", str(tmp_path))
     process = Forked(*command, "--extend", str(extension), cwd=tmp_path)
     output, errors = process.communicate()
@@ -101,9 +101,15 @@ def test_the_data_commands_know_it(extension: Path, tmp_path: Path) -> None:
     assert unknown.returncode == 2
 
 
-def test_a_dataset_of_ones_own_loads_whatever_it_likes(extension: Path) -> None:
+def test_a_users_own_dataset_can_load_its_images_itself(extension: Path) -> None:
     settings = settings_from(
-        extend=str(extension), dataset="stripes", target_domain="c", labels_per_class=2, batch_size=2, img_size=8
+        extend=str(extension),
+        dataset="stripes",
+        target_domain="c",
+        labels_per_class=2,
+        batch_size=2,
+        img_size=8,
+        cutout=4,
     )
     data = load_data(settings)
     assert [len(part) for part in data.split] == [8, 12, 4, 12]

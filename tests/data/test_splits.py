@@ -65,12 +65,12 @@ def test_counts() -> None:
     assert [len(part) for part in parts] == [27, 63, 18, 36]
 
 
-def test_five_labels_are_the_beginning_of_ten() -> None:
+def test_five_labels_are_a_subset_of_ten() -> None:
     listing = items(20)
     assert names(listing, split(listing, labels=5).labelled) < names(listing, split(listing, labels=10).labelled)
 
 
-def test_the_domain_left_out_does_not_change_the_others() -> None:
+def test_the_target_domain_does_not_affect_the_labels_of_other_domains() -> None:
     listing = items()
     without_d, without_c = split(listing, "d"), split(listing, "c")
     common = [
@@ -79,15 +79,15 @@ def test_the_domain_left_out_does_not_change_the_others() -> None:
     assert common[0] == common[1]
 
 
-def test_seeds_label_other_images_but_validate_on_the_same() -> None:
+def test_seeds_label_different_images_and_validate_on_the_same() -> None:
     listing = items()
     first, second = split(listing, seed=1), split(listing, seed=2)
     assert names(listing, first.labelled) != names(listing, second.labelled)
     assert names(listing, first.source_val) == names(listing, second.source_val)
 
 
-def test_published_split_stays_what_it_is() -> None:
-    """A change here changes every published split: it needs a new version and a word in the CHANGELOG."""
+def test_published_splits_do_not_change() -> None:
+    """A change here changes every published split: it needs a new version and an entry in the changelog."""
     listing = items()
     first = sorted(names(listing, split(listing, labels=1, seed=1).labelled))[:3]
     assert first == FIRST_OF_SEED_1
@@ -115,14 +115,16 @@ def test_more_labels_than_images() -> None:
 def test_a_class_is_short_of_labels_only_when_it_is_short_of_images(few_labels: str) -> None:
     listing = items(12)
     parts = split(listing, labels=3)
-    for asked in (2, 4):
-        with pytest.raises(UserError, match=f"{asked} labels per class requested, but class 'cat' of domain 'a' has 3"):
+    for requested in (2, 4):
+        with pytest.raises(
+            UserError, match=f"{requested} labels per class requested, but class 'cat' of domain 'a' has 3"
+        ):
             check_labels(
                 parts,
                 listing,
                 sources=("a", "b", "c"),
                 classes=CLASSES,
-                labels_per_class=asked,
+                labels_per_class=requested,
                 few_labels=few_labels,
                 where="file",
             )

@@ -1,4 +1,4 @@
-"""The batched views compared with their definition, which computes one at a time with Pillow."""
+"""The batched views compared with their definition, which computes one view at a time with Pillow."""
 
 import math
 import random
@@ -31,7 +31,7 @@ COLOUR = [operation for operation in Operation if operation not in GEOMETRIC]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small kernels on a busy machine spend their time waiting for each other's threads."""
+    """On a busy machine, small kernels with several threads spend most of their time waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -84,24 +84,24 @@ def inside(operation: Operation, share: float) -> float:
     return low + share * (high - low)
 
 
-def levels_apart(first: Tensor, second: Tensor) -> Tensor:
+def level_difference(first: Tensor, second: Tensor) -> Tensor:
     return (first.int() - second.int()).abs()
 
 
 @pytest.mark.parametrize("size", [32, 57])
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.77, 0.999])
 @pytest.mark.parametrize("operation", COLOUR, ids=lambda operation: operation.name)
-def test_colour_operation_is_pillows(operation: Operation, share: float, size: int) -> None:
+def test_colour_operations_equal_pillows(operation: Operation, share: float, size: int) -> None:
     images, value = assorted(size), inside(operation, share)
-    apart = levels_apart(apply_one(images, operation, value), pillow_one(images, operation, value))
-    assert apart.max() <= 1
-    assert (apart > 0).float().mean() < 0.01
+    difference = level_difference(apply_one(images, operation, value), pillow_one(images, operation, value))
+    assert difference.max() <= 1
+    assert (difference > 0).float().mean() < 0.01
 
 
 @pytest.mark.parametrize("size", [32, 57])
 @pytest.mark.parametrize("share", [0.0, 0.13, 0.5, 0.77, 0.999])
 @pytest.mark.parametrize("operation", GEOMETRIC, ids=lambda operation: operation.name)
-def test_geometric_operation_is_pillows(operation: Operation, share: float, size: int) -> None:
+def test_geometric_operations_equal_pillows(operation: Operation, share: float, size: int) -> None:
     images, value = noise(3, size), inside(operation, share)
     same = apply_one(images, operation, value) == pillow_one(images, operation, value)
     assert same.float().mean() > 0.995
@@ -122,11 +122,11 @@ def test_a_mixed_batch_gives_every_image_its_own_operation_and_magnitude() -> No
     augmented = apply_each(images, operations, values)
     for image, result, operation, value in zip(images, augmented, operations, values, strict=True):
         expected = pillow_one(image[None], Operation(int(operation)), float(value))[0]
-        assert (levels_apart(result, expected) <= 1).float().mean() > 0.995
+        assert (level_difference(result, expected) <= 1).float().mean() > 0.995
     assert torch.equal(images, untouched)
 
 
-def test_ranges_are_fixmatchs() -> None:
+def test_ranges_equal_those_of_fixmatch() -> None:
     listed = {operation.name: bounds for operation, bounds in RANGES.items()}
     enhancements = dict.fromkeys(["BRIGHTNESS", "COLOR", "CONTRAST", "SHARPNESS"], (0.05, 0.95))
     shifts = dict.fromkeys(["SHEAR_X", "SHEAR_Y", "TRANSLATE_X", "TRANSLATE_Y"], (-0.3, 0.3))
@@ -175,22 +175,22 @@ def strong_reference(images: Tensor, spec: ViewSpec, seed: int) -> Tensor:
 
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize(("stored", "size", "levels"), [(32, 32, 1), (40, 32, 2), (20, 24, 2)])
-def test_weak_view_is_the_reference(stored: int, size: int, levels: int, flip: bool) -> None:
-    """To one grey level for every time it was resized."""
+def test_weak_views_equal_the_reference(stored: int, size: int, levels: int, flip: bool) -> None:
+    """Equal up to one grey level for each resize."""
     images, spec = noise(64, stored), ViewSpec(size, flip)
     ours, reference = weak(images, spec, seeded(4)), weak_reference(images, spec, 4)
-    assert levels_apart(denormalise(ours, spec), denormalise(reference, spec)).max() <= levels
+    assert level_difference(denormalise(ours, spec), denormalise(reference, spec)).max() <= levels
 
 
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("color", ["black", "mean"])
-def test_strong_view_is_the_reference(flip: bool, color: str) -> None:
-    """Equal but for a grey level here and there, which the second operation may amplify."""
+def test_strong_views_equal_the_reference(flip: bool, color: str) -> None:
+    """Equal except for a few pixels that differ by one grey level, which the second operation may amplify."""
     images, spec = assorted(32).repeat(60, 1, 1, 1), ViewSpec(32, flip, cutout_color=color)
     ours, reference = strong(images, spec, seeded(5)), strong_reference(images, spec, 5)
-    apart = levels_apart(denormalise(ours, spec), denormalise(reference, spec))
-    assert (apart > 0).float().mean() < 0.01
-    assert (apart > 1).float().mean() < 0.005
+    difference = level_difference(denormalise(ours, spec), denormalise(reference, spec))
+    assert (difference > 0).float().mean() < 0.01
+    assert (difference > 1).float().mean() < 0.005
 
 
 def test_weak_view_uses_every_place_of_the_crop() -> None:
@@ -199,12 +199,12 @@ def test_weak_view_uses_every_place_of_the_crop() -> None:
 
 
 @pytest.mark.parametrize("shape", [(48, 48), (31, 50), (90, 64)])
-def test_plain_view_is_the_reference(shape: tuple[int, int]) -> None:
+def test_plain_views_equal_the_reference(shape: tuple[int, int]) -> None:
     images = torch.randint(0, 256, (3, 3, *shape), generator=seeded(6), dtype=torch.uint8)
     spec = ViewSpec(40, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
     reference = torch.from_numpy(np.stack([views_reference.plain(to_picture(image), spec) for image in images]))
-    apart = (plain(images, spec) - reference).abs() * torch.tensor(spec.std).view(3, 1, 1)
-    assert apart.max() < 1.01 / 255
+    difference = (plain(images, spec) - reference).abs() * torch.tensor(spec.std).view(3, 1, 1)
+    assert difference.max() < 1.01 / 255
 
 
 def test_denormalise_undoes_plain() -> None:
@@ -228,14 +228,14 @@ def test_shape_and_type(view, stored: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("view", [weak, strong])
-def test_a_seed_decides_the_views(view) -> None:
+def test_views_depend_on_the_seed(view) -> None:
     images, spec = noise(12, 32), ViewSpec(32)
     assert torch.equal(view(images, spec, seeded(8)), view(images, spec, seeded(8)))
     assert not torch.equal(view(images, spec, seeded(8)), view(images, spec, seeded(9)))
 
 
 @pytest.mark.parametrize("view", [weak, strong])
-def test_a_generator_moves_on(view) -> None:
+def test_a_generator_gives_new_views_in_every_call(view) -> None:
     images, spec, rng = noise(12, 32), ViewSpec(32), seeded(8)
     assert not torch.equal(view(images, spec, rng), view(images, spec, rng))
 
@@ -251,7 +251,7 @@ def test_views_do_not_depend_on_the_number_of_threads(view) -> None:
 
 
 @pytest.mark.parametrize("view", [weak, strong])
-def test_global_randomness_and_the_images_are_left_alone(view) -> None:
+def test_views_change_neither_global_random_states_nor_the_images(view) -> None:
     images = noise(8, 32)
     untouched, state, python_state = images.clone(), torch.get_rng_state(), random.getstate()
     view(images, ViewSpec(32), seeded(11))
@@ -261,7 +261,7 @@ def test_global_randomness_and_the_images_are_left_alone(view) -> None:
 
 
 @pytest.mark.parametrize("view", [weak, strong])
-def test_the_spec_does_not_change_how_much_is_drawn(view) -> None:
+def test_the_number_of_random_draws_does_not_depend_on_the_spec(view) -> None:
     states = []
     for spec in (ViewSpec(32), ViewSpec(16, flip=False, cutout=0)):
         rng = seeded(12)
@@ -326,7 +326,7 @@ def test_views_are_the_same_on_every_device(view) -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
-def test_wrong_images_are_refused(bad: Tensor) -> None:
+def test_images_of_a_wrong_type_or_shape_are_refused(bad: Tensor) -> None:
     with pytest.raises(ValueError, match="uint8 images"):
         plain(bad, ViewSpec(8))
 
@@ -341,11 +341,11 @@ def pacs_pictures() -> list[Image.Image]:
 
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_views_of_pacs_are_the_reference(pacs_pictures: list[Image.Image], kind: str) -> None:
+def test_views_of_pacs_equal_the_reference(pacs_pictures: list[Image.Image], kind: str) -> None:
     spec = ViewSpec(64)
     images = torch.stack([to_tensor(picture) for picture in pacs_pictures])
     ours = (weak if kind == "weak" else strong)(images, spec, seeded(1))
     reference = (weak_reference if kind == "weak" else strong_reference)(images, spec, 1)
-    apart = levels_apart(denormalise(ours, spec), denormalise(reference, spec)).float()
-    assert apart.mean() < 0.3
-    assert (apart > 2).float().mean() < 0.01
+    difference = level_difference(denormalise(ours, spec), denormalise(reference, spec)).float()
+    assert difference.mean() < 0.3
+    assert (difference > 2).float().mean() < 0.01

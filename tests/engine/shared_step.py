@@ -1,6 +1,6 @@
-"""One step of several processes that share a batch, and of one process with the whole of it; for test_processes.
+"""One step of two processes that share a batch, and of one process with the joint batch; for test_processes.
 
-The processes are forks of this one, which spares each of them the import of torch. ``torchrun`` has a test of its own.
+The processes are forks of this one, which saves each of them the import of torch. ``torchrun`` has a separate test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORLD = 2
 
 
 def run(settings: list[Settings], folder: Path) -> list[list[dict[str, Any]]]:
-    """For each of the settings, what :func:`step` gives in each of two processes."""
+    """For each of the settings, the result of :func:`step` in each of two processes."""
     multiprocessing.start_processes(_process, (settings, folder), nprocs=WORLD, start_method="fork")
     return [[torch.load(folder / f"{number}_{rank}.pt") for rank in range(WORLD)] for number in range(len(settings))]
 
@@ -29,15 +29,15 @@ def run(settings: list[Settings], folder: Path) -> list[list[dict[str, Any]]]:
 def _process(rank: int, settings: list[Settings], folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
-    for number, one in enumerate(settings):
-        torch.save(step(one, training.join_processes(one)), folder / f"{number}_{rank}.pt")
+    for number, case in enumerate(settings):
+        torch.save(step(case, training.join_processes(case)), folder / f"{number}_{rank}.pt")
     distributed.destroy()
 
 
 def step(settings: Settings, group: distributed.ProcessGroup, batch: dict[str, Tensor] | None = None) -> dict[str, Any]:
     """The batch of one step, and the gradient that the optimizer sees."""
     algorithm: Any = training.build(make_context(settings, group=group))
-    # In float64, so that batch norm and ReLU do not blow rounding errors up.
+    # In float64, so that batch norm and ReLU do not amplify rounding errors.
     algorithm.model.double()
     gradient: dict[str, Tensor] = {}
 
@@ -57,5 +57,5 @@ def own_batch(algorithm: Any) -> dict[str, Tensor]:
 
 
 def joined(shares: list[dict[str, Any]]) -> dict[str, Tensor]:
-    """The whole batch."""
+    """The joint batch."""
     return {name: torch.cat([share["batch"][name] for share in shares]) for name in shares[0]["batch"]}

@@ -1,4 +1,4 @@
-"""Averaged weights: equal to torch's own, invisible to training, in the checkpoint."""
+"""Averaged weights equal torch's own, do not affect training, and are part of the checkpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Oracle(Hook):
 @pytest.fixture
 def trained(tiny: Tiny) -> tuple[Any, Oracle]:
     """Seven steps of a network with batch norm, of which the last five count for ``swa``."""
-    settings = tiny(net="resnet18", num_train_iter=7, num_eval_iter=7, average_decay=0.8, average_start=0.3)
+    settings = tiny(net="resnet_mini", num_train_iter=7, num_eval_iter=7, average_decay=0.8, average_start=0.3)
     algorithm = build(settings)
     oracle = Oracle(algorithm.model, decay=0.8, first=3)
     algorithm.register_hook(oracle, None, "HIGHEST")
@@ -59,7 +59,7 @@ def trained(tiny: Tiny) -> tuple[Any, Oracle]:
     return algorithm, oracle
 
 
-def test_averages_and_their_accuracies_are_those_of_torch(trained: tuple[Any, Oracle]) -> None:
+def test_averages_and_their_accuracies_equal_those_of_torch(trained: tuple[Any, Oracle]) -> None:
     algorithm, oracle = trained
     assert any("running_var" in name for name, _ in algorithm.model.named_buffers())
     for name, updates in (("ema", 7), ("swa", 5)):
@@ -81,8 +81,8 @@ def test_averages_and_their_accuracies_are_those_of_torch(trained: tuple[Any, Or
             assert record[f"{images}/top1.{name}"] == top1(logits, shown.labels)
 
 
-def test_statistics_are_those_of_update_bn(tiny: Tiny) -> None:
-    algorithm = build(tiny(net="resnet18", num_train_iter=2))
+def test_statistics_equal_those_of_update_bn(tiny: Tiny) -> None:
+    algorithm = build(tiny(net="resnet_mini", num_train_iter=2))
     algorithm.train()
     data = algorithm.context.data
     reference = copy.deepcopy(algorithm.model)
@@ -107,12 +107,12 @@ def test_statistics_come_from_training_images_of_all_sources(tiny: Tiny, algorit
     for batch in batches:
         counts = torch.bincount(data.domains[torch.from_numpy(batch)], minlength=3).tolist()
         assert counts == [32, 32, 32]
-    again = statistics_batches(built)
-    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in batches]
+    repeated = statistics_batches(built)
+    assert [batch.tolist() for batch in repeated] == [batch.tolist() for batch in batches]
 
 
 @pytest.mark.parametrize("algorithm", ["fixmatch", "stylematch", "fixmatch_dgwm", "freematch_upcsc"])
-def test_training_does_not_notice(tiny: Tiny, algorithm: str) -> None:
+def test_averages_do_not_affect_training(tiny: Tiny, algorithm: str) -> None:
     def train(**values: Any) -> Any:
         built = build(tiny(algorithm=algorithm, num_train_iter=2, num_eval_iter=1, **values))
         built.train()
@@ -123,11 +123,11 @@ def test_training_does_not_notice(tiny: Tiny, algorithm: str) -> None:
     assert with_averages.model.training
     pairs = ([*built.model.parameters(), *built.model.buffers()] for built in (with_averages, without))
     assert all(map(torch.equal, *pairs))
-    for ours, theirs in zip(with_averages.metrics, without.metrics, strict=True):
-        assert {**ours, **theirs, "seconds": ours["seconds"]} == ours
+    for record, expected in zip(with_averages.metrics, without.metrics, strict=True):
+        assert {**record, **expected, "seconds": record["seconds"]} == record
 
 
-def test_only_the_last_evaluation_by_default_and_only_what_is_asked_for(tiny: Tiny) -> None:
+def test_averages_are_measured_at_the_last_evaluation_by_default(tiny: Tiny) -> None:
     algorithm = build(tiny(average="ema"))
     algorithm.train()
     averaged = [[name for name in record if "top1." in name] for record in algorithm.metrics]
@@ -148,19 +148,21 @@ def test_swa_is_not_measured_before_it_begins(tiny: Tiny) -> None:
 def test_a_resumed_run_has_the_same_averages(
     tiny: Tiny, stop_after: Callable[[Settings, int], None], steps: int, tmp_path: Any
 ) -> None:
-    whole, resumed = (
-        tiny(num_train_iter=7, average_decay=0.8, save_dir=str(tmp_path / name)) for name in ("whole", "resumed")
+    uninterrupted, resumed = (
+        tiny(num_train_iter=7, average_decay=0.8, save_dir=str(tmp_path / name))
+        for name in ("uninterrupted", "resumed")
     )
-    expected = training.run(whole).result
+    expected = training.run(uninterrupted).result
     stop_after(resumed, steps)
     assert training.run(resumed).result["top1"] == expected["top1"]
     assert {"ema", "swa"} <= set(expected["top1"])
-    ours, theirs = (
-        checkpoint.load(RunFolder(run_path(one)).checkpoint_file(7))["averages"] for one in (resumed, whole)
+    after_resume, expected_averages = (
+        checkpoint.load(RunFolder(run_path(settings)).checkpoint_file(7))["averages"]
+        for settings in (resumed, uninterrupted)
     )
     for name in ("ema", "swa"):
-        assert ours[name]["updates"] == theirs[name]["updates"]
-        assert all(map(torch.equal, ours[name]["tensors"], theirs[name]["tensors"]))
+        assert after_resume[name]["updates"] == expected_averages[name]["updates"]
+        assert all(map(torch.equal, after_resume[name]["tensors"], expected_averages[name]["tensors"]))
 
 
 def test_a_run_that_began_without_an_average_cannot_get_one(
@@ -172,7 +174,7 @@ def test_a_run_that_began_without_an_average_cannot_get_one(
     assert "ema" not in training.run(tiny(average="none")).result["top1"]
 
 
-def test_the_same_experiment_with_and_without_averages(tiny: Tiny) -> None:
+def test_averages_do_not_change_the_identity_of_an_experiment(tiny: Tiny) -> None:
     assert config_hash(tiny(average="none", average_eval="every")) == config_hash(tiny())
     assert config_hash(tiny(average_decay=0.99)) != config_hash(tiny())
 

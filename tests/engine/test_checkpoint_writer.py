@@ -1,4 +1,4 @@
-"""Checkpoints in the background keep every promise of those that were written while training waited."""
+"""Checkpoints that are written in the background have the same guarantees as those written while training waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from semilearn_ext.settings import Settings
 Tiny = Callable[..., Settings]
 
 
-def test_the_state_is_that_of_the_step_however_late_it_is_written(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_checkpoint_has_the_state_of_its_step_even_if_written_late(tmp_path: Path, monkeypatch: Any) -> None:
     go, save = threading.Event(), checkpoint.save
 
     def late(folder: Path, state: dict[str, Any]) -> Path:
@@ -50,7 +50,7 @@ def failing(*_: Any) -> Path:
     raise UserError("no space left")
 
 
-def test_an_error_is_raised_at_the_next_step_and_nowhere_lost(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_writing_stops_the_run(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "save", failing)
     with pytest.raises(UserError, match="no space left"):
         training.run(tiny(num_train_iter=4, num_eval_iter=1))
@@ -60,7 +60,7 @@ def test_an_error_is_raised_at_the_next_step_and_nowhere_lost(tiny: Tiny, monkey
 
 
 def test_a_run_that_fails_waits_for_its_checkpoint(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may be written after the folder has been given back."""
+    """Nothing may be written after the lock of the folder has been released."""
     save, written = checkpoint.save, []
 
     def slow(folder: Path, state: dict[str, Any]) -> Path:

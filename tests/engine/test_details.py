@@ -1,4 +1,4 @@
-"""Confusion, calibration and pseudo labels, each against a slow loop; and the file that a run writes."""
+"""Confusion, calibration and pseudo labels, each compared with a slow loop; and the file that a run writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_confusion_counts_pairs(logits: torch.Tensor, labels: torch.Tensor) -> N
     assert expected[4] == [0] * C
 
 
-def test_calibration_is_that_of_a_plain_loop(logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_calibration_equals_a_plain_loop(logits: torch.Tensor, labels: torch.Tensor) -> None:
     members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
         total = sum(math.exp(value) for value in row)
@@ -61,7 +61,7 @@ def test_calibration_is_that_of_a_plain_loop(logits: torch.Tensor, labels: torch
             assert measured["confidence"] is measured["accuracy"] is None
             continue
         confidence = sum(value for value, _ in images) / len(images)
-        accuracy = sum(right for _, right in images) / len(images)
+        accuracy = sum(correct for _, correct in images) / len(images)
         assert measured["confidence"] == pytest.approx(confidence)
         assert measured["accuracy"] == pytest.approx(accuracy)
         error += len(images) / N * abs(accuracy - confidence)
@@ -75,7 +75,7 @@ def test_a_certain_image_is_in_the_last_bin() -> None:
     assert calibration_error(bins) == 0.5
 
 
-def test_pseudo_labels_are_those_of_a_plain_loop(logits: torch.Tensor, labels: torch.Tensor) -> None:
+def test_pseudo_labels_equal_a_plain_loop(logits: torch.Tensor, labels: torch.Tensor) -> None:
     logits[:, 3] = -100  # never predicted
     predictions, passed = logits.argmax(1), logits.softmax(1).amax(1) > 0.7
     rows = list(zip(labels.tolist(), predictions.tolist(), passed.tolist(), strict=True))
@@ -112,8 +112,8 @@ def test_a_run_writes_its_details_with_a_checksum(tiny: Tiny) -> None:
     assert data_sizes["unlabeled"] == len(split["train_u"])
     assert data_sizes["source_val"] == len(split["val"])
     for name, images in details["images"].items():
-        right = sum(images["confusion"][c][c] for c in range(10))
-        assert right / data_sizes[name] == pytest.approx(result["metrics"][f"{name}/top1"])
+        correct = sum(images["confusion"][c][c] for c in range(10))
+        assert correct / data_sizes[name] == pytest.approx(result["metrics"][f"{name}/top1"])
         assert calibration_error(images["calibration"]) == pytest.approx(result["metrics"][f"{name}/ece"])
     pseudo = details["pseudo_labels"]
     kept = sum(map(sum, pseudo["confusion"])) / data_sizes["unlabeled"]

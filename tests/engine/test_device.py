@@ -1,4 +1,4 @@
-"""Devices and their options. A GPU is not to be had everywhere; what can be seen without one is seen here."""
+"""Devices and their options, as far as they can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from semilearn_ext import training
 from semilearn_ext.engine.context import make_context
-from semilearn_ext.engine.cuda_calls import CudaMeans
+from semilearn_ext.engine.cuda_calls import RedirectCuda
 from semilearn_ext.engine.device import (
     choose_device,
     choose_precision,
@@ -21,11 +21,13 @@ from semilearn_ext.engine.device import (
     fast_precision,
     set_backends,
     to_device,
+    unusable_apple_gpu,
     use_channels_last,
 )
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
+from tests.every_method import batch_of
 from tests.pretend_cuda import PretendCuda
 
 Tiny = Callable[..., Settings]
@@ -37,14 +39,45 @@ def trained(settings: Settings) -> Any:
     return algorithm
 
 
-def test_the_device_is_chosen_by_itself() -> None:
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert choose_device(settings_from()).type == expected
+def test_the_device_is_chosen_automatically() -> None:
+    gpus = [kind for kind, usable in (("cuda", torch.cuda.is_available()), ("mps", _mps_works())) if usable]
+    assert choose_device(settings_from()).type == [*gpus, "cpu"][0]
     assert choose_device(settings_from(device="cpu")).type == "cpu"
 
 
+def _mps_works() -> bool:
+    return torch.backends.mps.is_available() and not unusable_apple_gpu()
+
+
+def test_an_apple_gpu_without_memory_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS in a virtual machine lists one; every tensor on it is an error."""
+
+    def full(*_: Any, **__: Any) -> torch.Tensor:
+        raise RuntimeError("MPS backend out of memory (MPS allocated: 0 bytes)\nTried to allocate 256 bytes")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "ones", full)
+    with pytest.warns(UserWarning, match=r"running on the cpu instead of the Apple GPU: .*out of memory .*0 bytes"):
+        assert choose_device(settings_from()).type == "cpu"
+    with pytest.raises(UserError, match=r"no mps device is available \(it failed to store a number .*usable: cpu"):
+        choose_device(settings_from(device="mps"))
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: None)
+    assert choose_device(settings_from()).type == "mps"
+
+
+def test_several_processes_on_an_apple_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gloo moves no tensors of Apple's GPUs."""
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("semilearn_ext.engine.device.choose_device", lambda *_: torch.device("mps"))
+    with pytest.raises(UserError, match="several processes cannot share an Apple GPU; start a single process, or use"):
+        training.join_processes(settings_from())
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_an_unavailable_device_is_refused() -> None:
     with pytest.raises(UserError, match=r"no cuda device is available; usable: .*cpu"):
         choose_device(settings_from(device="cuda"))
 
@@ -68,14 +101,14 @@ def test_mixed_precision_on_cuda_depends_on_the_hardware(
 
 
 @pytest.mark.parametrize("kind", ["cpu", "mps"])
-def test_elsewhere_the_fast_profile_is_off_unless_asked_for(kind: str) -> None:
+def test_reduced_precision_is_off_by_default_without_cuda(kind: str) -> None:
     device = torch.device(kind)
     assert choose_precision(settings_from(), device).name == "float32"
     assert choose_precision(settings_from(precision="bf16"), device).name == "bf16"
     assert not use_channels_last(settings_from(precision="bf16"), device)
 
 
-def test_float32_goes_without_the_fast_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_turns_tf32_and_channels_last_off(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     for name in ("benchmark", "allow_tf32"):
@@ -90,9 +123,9 @@ def test_float32_goes_without_the_fast_profile(monkeypatch: pytest.MonkeyPatch) 
     assert not use_channels_last(settings_from(precision="float32"), device)
 
 
-@pytest.mark.parametrize(("asked", "recorded"), [("auto", "float32"), ("bf16", "bf16")])
-def test_the_precision_is_part_of_the_record(tinier: Tiny, asked: str, recorded: str) -> None:
-    settings = tinier(precision=asked, num_train_iter=1)
+@pytest.mark.parametrize(("precision", "recorded"), [("auto", "float32"), ("bf16", "bf16")])
+def test_the_precision_is_part_of_the_record(tinier: Tiny, precision: str, recorded: str) -> None:
+    settings = tinier(precision=precision, num_train_iter=1)
     assert training.run(settings).result["precision"] == recorded
     assert RunFolder(run_path(settings)).read_environment()["precision"] == recorded
 
@@ -103,6 +136,7 @@ def test_fast_precision_on_a_cpu_depends_on_the_hardware(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {kind: True})
     assert fast_precision(torch.device("cpu")).dtype is dtype
+    assert fast_precision(torch.device("mps")).dtype is None
 
 
 @pytest.mark.parametrize(
@@ -124,21 +158,21 @@ def test_a_precision_that_this_cpu_emulates_is_a_warning(
         warnings.simplefilter("always")
         training.build(make_context(tiny(precision=precision)))
     expected = [f"python: precision: this CPU has no instructions for {precision}, so it is emulated, .*float32"]
-    found = [str(warning.message) for warning in caught if "emulated" in str(warning.message)]
-    assert len(found) == warns
-    assert all(re.match(*pair) for pair in zip(expected, found, strict=False))
+    messages = [str(warning.message) for warning in caught if "emulated" in str(warning.message)]
+    assert len(messages) == warns
+    assert all(re.match(*pair) for pair in zip(expected, messages, strict=False))
 
 
 def test_mixed_precision_trains_in_bfloat16(tinier: Tiny) -> None:
     plain, mixed = trained(tinier()), trained(tinier(precision="bf16"))
-    seen = []
-    mixed.model.classifier.register_forward_hook(lambda *call: seen.append(call[2].dtype))
+    dtypes = []
+    mixed.model.classifier.register_forward_hook(lambda *call: dtypes.append(call[2].dtype))
     mixed.train_step(
         **mixed.process_batch(
             **mixed.loader_dict["train_lb"].dataset[0, 0], **mixed.loader_dict["train_ulb"].dataset[0, 0]
         )
     )
-    assert seen == [torch.bfloat16]
+    assert dtypes == [torch.bfloat16]
     assert mixed.model.classifier.weight.dtype is torch.float32
     assert mixed.metrics[-1]["train/sup_loss"] == pytest.approx(plain.metrics[-1]["train/sup_loss"], rel=0.1)
     assert not mixed.loss_scaler.is_enabled()
@@ -151,9 +185,23 @@ def test_channels_last_gives_the_same_losses(tiny: Tiny) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile on a CPU needs a C++ compiler")
-def test_a_compiled_network_gives_the_same_losses(tiny: Tiny) -> None:
-    plain, compiled = trained(tiny(num_train_iter=2)), trained(tiny(num_train_iter=2, compile=True))
-    assert compiled.metrics[-1]["train/sup_loss"] == pytest.approx(plain.metrics[-1]["train/sup_loss"], rel=1e-3)
+def test_a_compiled_network_gives_the_same_losses_and_gradients(tinier: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without worker processes, each of which would import torch.
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+    plain, compiled = (training.build(make_context(tinier(compile=compiles))) for compiles in (False, True))
+    losses = []
+    for algorithm in (plain, compiled):
+        algorithm.it = algorithm.epoch = 0
+        losses.append(algorithm.step(**batch_of(algorithm, 0, 0)).total)
+        losses[-1].backward()
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-5)
+    gradients = dict(plain.model.named_parameters())
+    for name, parameter in compiled.model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name].grad, rtol=1e-3, atol=1e-5)
+    images = batch_of(plain, 0, 1)["x_lb"]
+    with torch.no_grad():
+        logits = [algorithm.model.eval()(images)["logits"] for algorithm in (plain, compiled)]
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-3, atol=1e-4)
     assert set(compiled.model.state_dict()) == set(plain.model.state_dict())
 
 
@@ -163,14 +211,14 @@ def test_compiling_without_a_compiler_is_a_clear_error(tiny: Tiny, monkeypatch: 
         trained(tiny(compile=True))
 
 
-def test_cuda_calls_mean_the_device() -> None:
-    with CudaMeans(torch.device("cpu")):
+def test_cuda_calls_are_redirected_to_the_device() -> None:
+    with RedirectCuda(torch.device("cpu")):
         assert torch.ones(2).cuda(None).device.type == "cpu"
         assert torch.ones(2, dtype=torch.long).cuda(0, non_blocking=True).tolist() == [1, 1]
 
 
-def test_a_copy_runs_beside_the_host_only_from_pinned_memory(pretend_cuda: PretendCuda) -> None:
-    """The loaders use their buffers again at once; the pretend device refuses such a copy."""
+def test_copies_to_the_gpu_use_pinned_memory(pretend_cuda: PretendCuda) -> None:
+    """The loaders reuse their buffers immediately; the pretend device refuses asynchronous copies of other memory."""
     images = torch.randn(2, 3, 4, 4)
     with pretend_cuda.counted() as waits:
         for channels_last in (False, True):
@@ -181,12 +229,23 @@ def test_a_copy_runs_beside_the_host_only_from_pinned_memory(pretend_cuda: Prete
 
 
 def test_without_pinned_memory_the_host_waits_for_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Apple GPUs, where a copy that is not waited for reads what the next batch has written."""
-    asked: list[dict[str, Any]] = []
-    ordinary = torch.Tensor.to
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **k: asked.append(k) or ordinary(self, torch.float32))
+    """As on Apple GPUs, where an asynchronous copy could read the data of the next batch."""
+    calls: list[dict[str, Any]] = []
+    original = torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **k: calls.append(k) or original(self, torch.float32))
     to_device(torch.ones(2), torch.device("mps"), False)
-    assert [kwargs["non_blocking"] for kwargs in asked] == [False]
+    assert [kwargs["non_blocking"] for kwargs in calls] == [False]
+
+
+def test_a_copy_within_the_cpu_does_not_ask_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether memory is pinned is a question to CUDA, which a fork of a process that has used a GPU cannot ask."""
+
+    def refused(*_: Any) -> bool:
+        raise RuntimeError("CUDA error: initialization error")
+
+    for name in ("is_pinned", "pin_memory"):
+        monkeypatch.setattr(torch.Tensor, name, refused)
+    assert torch.equal(to_device(torch.ones(2), torch.device("cpu"), False), torch.ones(2))
 
 
 @pytest.mark.parametrize(("gigabytes", "batch"), [(24, 512), (8, 128), (80, 1024), (0.1, 16)])

@@ -1,4 +1,4 @@
-"""The evaluations of a run are in its checkpoint: what happens to metrics.jsonl changes no result."""
+"""The evaluations of a run are part of its checkpoint, so damage to metrics.jsonl does not change results."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def unbroken() -> dict[str, Any]:
+def uninterrupted() -> dict[str, Any]:
     return {}
 
 
 @pytest.mark.parametrize("damage", [name for name in DAMAGE if name != "a folder"])
 def test_a_resumed_run_has_all_its_evaluations(
-    damage: str, tiny: Tiny, stop_after: Any, tmp_path: Path, unbroken: dict[str, Any]
+    damage: str, tinier: Tiny, stop_after: Any, tmp_path: Path, uninterrupted: dict[str, Any]
 ) -> None:
-    settings = tiny(num_train_iter=4, num_eval_iter=1, algorithm="supervised")
-    if not unbroken:
-        whole = tiny(num_train_iter=4, num_eval_iter=1, algorithm="supervised", save_dir=str(tmp_path / "unbroken"))
-        unbroken["result"] = training.run(whole).result
-        unbroken["metrics"] = metrics_without_time(run_path(whole))
+    settings = tinier(num_train_iter=4, num_eval_iter=1, algorithm="supervised")
+    if not uninterrupted:
+        reference = tinier(
+            num_train_iter=4, num_eval_iter=1, algorithm="supervised", save_dir=str(tmp_path / "uninterrupted")
+        )
+        uninterrupted["result"] = training.run(reference).result
+        uninterrupted["metrics"] = metrics_without_time(run_path(reference))
     stop_after(settings, 3)
     folder = RunFolder(run_path(settings))
     DAMAGE[damage](folder.metrics_file)
     with pytest.warns(UserWarning, match=r"metrics.jsonl: does not match the evaluations of this run; restored"):
         result = training.run(settings).result
-    assert result["top1"] == unbroken["result"]["top1"]
-    assert metrics_without_time(folder.path) == unbroken["metrics"]
+    assert result["top1"] == uninterrupted["result"]["top1"]
+    assert metrics_without_time(folder.path) == uninterrupted["metrics"]
     assert "restored from its checkpoint" in folder.log_file.read_text()
 
 
-def test_details_that_are_lost_before_the_result_is_written(tiny: Tiny) -> None:
+def test_details_lost_before_the_result_is_written_are_restored(tiny: Tiny) -> None:
     settings = tiny(num_train_iter=2, algorithm="supervised")
     before = training.run(settings).result
     folder = RunFolder(run_path(settings))
@@ -74,8 +76,8 @@ def test_details_that_are_lost_before_the_result_is_written(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_evaluations_of_a_finished_run_are_those_of_its_result(damage: str, tiny: Tiny) -> None:
-    settings = tiny(num_train_iter=2, num_eval_iter=1, algorithm="supervised")
+def test_changed_evaluations_of_a_finished_run_are_detected(damage: str, tinier: Tiny) -> None:
+    settings = tinier(num_train_iter=2, num_eval_iter=1, algorithm="supervised")
     training.run(settings)
     folder = RunFolder(run_path(settings))
     assert len(folder.read_metrics()) == 2

@@ -1,4 +1,4 @@
-"""Images in the memory of a GPU, or sent there batch by batch, and the views that are made of them: nothing waits."""
+"""Images in GPU memory, or copied there batch by batch, and their views: the host never waits for the device."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ def next_batch(algorithm: SSDGBase) -> Batch:
 
 
 def test_views_on_the_device_start_from_images_in_its_memory(tiny: Tiny, pretend_cuda: PretendCuda) -> None:
-    there, here = (
+    on_device, on_cpu = (
         training.build(make_context(tiny(device="cuda", views_on=views_on, flip=True))) for views_on in ("auto", "cpu")
     )
-    assert isinstance(there.context.data.store, DeviceImages)
-    assert not isinstance(here.context.data.store, DeviceImages)
-    ours, theirs = next_batch(there), next_batch(here)
-    assert ours["x_ulb_s"].device.type == "cuda"
-    assert all(torch.equal(ours[name].cpu(), value) for name, value in theirs.items())
+    assert isinstance(on_device.context.data.store, DeviceImages)
+    assert not isinstance(on_cpu.context.data.store, DeviceImages)
+    device_batch, cpu_batch = next_batch(on_device), next_batch(on_cpu)
+    assert device_batch["x_ulb_s"].device.type == "cuda"
+    assert all(torch.equal(device_batch[name].cpu(), value) for name, value in cpu_batch.items())
 
 
 @pytest.mark.parametrize("algorithm", ["fixmatch_upcsc", "stylematch"])
 def test_views_on_the_cpu_train_as_those_on_the_device_and_nothing_waits(
-    algorithm: str, tiny: Tiny, pretend_cuda: PretendCuda, tmp_path: Path
+    algorithm: str, tinier: Tiny, pretend_cuda: PretendCuda, tmp_path: Path
 ) -> None:
     # float32, because many CPUs have to emulate half precision.
     values = {"device": "cuda", "algorithm": algorithm, "step": "reference", "precision": "float32"}
-    built = training.build(make_context(tiny(views_on="cpu", **values)))
+    built = training.build(make_context(tinier(views_on="cpu", **values)))
     built.it = built.epoch = 0
-    for _ in range(2):  # the first step makes what is made once
+    for _ in range(2):  # the first step creates constants
         with pretend_cuda.counted() as waits:
             batch = next_batch(built)
             assert batch["x_ulb_s"].device.type == "cpu"
             built.step(**batch)
             built.call_hook("after_train_step", "ParamUpdateHook")
     assert not waits
-    here, there = (
-        training.run(tiny(views_on=where, save_dir=str(tmp_path / where), **values)).result["metrics"]
+    on_cpu, on_device = (
+        training.run(tinier(views_on=where, save_dir=str(tmp_path / where), **values)).result["metrics"]
         for where in ("cpu", "device")
     )
-    assert {**here, "seconds": 0} == {**there, "seconds": 0}
+    assert {**on_cpu, "seconds": 0} == {**on_device, "seconds": 0}
 
 
 def test_images_that_do_not_fit_are_sent_batch_by_batch(
@@ -67,7 +67,7 @@ def test_images_that_do_not_fit_are_sent_batch_by_batch(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _=None: (2**20, 2**33))
     algorithm = training.build(make_context(tiny(device="cuda")))
     assert not isinstance(algorithm.context.data.store, DeviceImages)
-    next_batch(algorithm)  # makes the constants of the kernels
+    next_batch(algorithm)  # creates the constants of the kernels
     with pretend_cuda.counted() as waits:
         batch = next_batch(algorithm)
     assert not waits

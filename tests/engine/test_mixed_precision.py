@@ -1,7 +1,9 @@
-"""Half precision: every method computes the step that it computes in float32, up to rounding."""
+"""Half precision: the step of every method equals that in float32, up to rounding."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.device import choose_precision
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, settings_from
-from tests.every_method import METHODS, batch_of, eager
+from tests.every_method import METHODS, active_loss, batch_of
 from tests.pretend_cuda import PretendCuda
 
 Tinier = Callable[..., Settings]
@@ -29,7 +31,7 @@ def build(settings: Settings) -> Any:
 
 
 def gradients(settings: Settings) -> dict[str, torch.Tensor | None]:
-    """Of the second step, with a teacher that is not the student."""
+    """The gradients of the second step, with a teacher that differs from the student."""
     algorithm = build(settings)
     if algorithm.ema is not None:
         for value in algorithm.ema.shadow.values():
@@ -47,10 +49,10 @@ def gradients(settings: Settings) -> dict[str, torch.Tensor | None]:
 
 
 @pytest.mark.parametrize(("name", "step"), [pair for pair in METHODS if pair[0] not in FLOAT32_ONLY])
-def test_the_gradient_is_that_of_float32(name: str, step: str, tinier: Tinier) -> None:
-    exact = gradients(tinier(precision="float32", **eager(name, step)))
+def test_gradients_equal_those_in_float32(name: str, step: str, tinier: Tinier) -> None:
+    exact = gradients(tinier(precision="float32", **active_loss(name, step)))
     for precision in ("bf16", "fp16"):
-        mixed = gradients(tinier(precision=precision, **eager(name, step)))
+        mixed = gradients(tinier(precision=precision, **active_loss(name, step)))
         assert [key for key in exact if exact[key] is None] == [key for key in mixed if mixed[key] is None]
         flat = [torch.cat([grad.flatten() for grad in grads.values() if grad is not None]) for grads in (exact, mixed)]
         assert torch.isfinite(flat[1]).all(), precision
@@ -59,7 +61,7 @@ def test_the_gradient_is_that_of_float32(name: str, step: str, tinier: Tinier) -
 
 
 @pytest.mark.parametrize("name", FLOAT32_ONLY)
-def test_a_method_that_half_precision_would_break_stays_in_float32(name: str, pretend_cuda: PretendCuda) -> None:
+def test_methods_that_need_float32_use_it(name: str, pretend_cuda: PretendCuda) -> None:
     device = torch.device("cuda")
     assert choose_precision(settings_from(algorithm="fixmatch"), device).dtype is torch.bfloat16
     assert choose_precision(settings_from(algorithm=name), device).dtype is None
@@ -68,26 +70,26 @@ def test_a_method_that_half_precision_would_break_stays_in_float32(name: str, pr
 
 
 @pytest.mark.parametrize("name", ["meanteacher", "simmatch"])
-def test_the_teacher_has_its_own_weights(name: str, tinier: Tinier) -> None:
-    """Autocast keeps the weights that it has cast, whatever is put in their place."""
-    algorithm = build(tinier(precision="bf16", **eager(name, "usb")))
+def test_the_teacher_uses_its_own_weights(name: str, tinier: Tinier) -> None:
+    """Autocast caches the weights that it has cast, even if they are replaced."""
+    algorithm = build(tinier(precision="bf16", **active_loss(name, "usb")))
     for value in algorithm.ema.shadow.values():
         value.zero_()
-    seen: list[torch.Tensor] = []
+    logits: list[torch.Tensor] = []
 
-    def see(_: Any, __: Any, output: dict[str, torch.Tensor]) -> None:
+    def record(_: Any, __: Any, output: dict[str, torch.Tensor]) -> None:
         if not torch.is_grad_enabled():
-            seen.append(output["logits"])
+            logits.append(output["logits"])
 
-    algorithm.model.register_forward_hook(see)
+    algorithm.model.register_forward_hook(record)
     algorithm.it = algorithm.epoch = 0
     algorithm.step(**batch_of(algorithm, 0, 0)).total.backward()
-    assert len(seen) == 1
-    assert not seen[0].any()
+    assert len(logits) == 1
+    assert not logits[0].any()
     assert all(parameter.grad is not None for parameter in algorithm.model.parameters())
 
 
-def test_the_network_gets_its_own_weights_back_after_an_evaluation_within_autocast(tinier: Tinier) -> None:
+def test_weights_are_restored_after_an_evaluation_within_autocast(tinier: Tinier) -> None:
     algorithm = build(tinier(precision="bf16", algorithm="meanteacher"))
     images = batch_of(algorithm, 0, 0)["x_lb"]
     for value in algorithm.ema.shadow.values():
@@ -101,8 +103,8 @@ def test_the_network_gets_its_own_weights_back_after_an_evaluation_within_autoca
 
 
 @pytest.mark.parametrize("before", ["float32", "bf16"])
-def test_a_run_goes_on_in_fp16(before: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
-    """On an older GPU than the one it was started on. The gradient scaler starts with its initial state."""
+def test_a_run_resumes_in_fp16(before: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    """As on a GPU that is older than the one on which it started. The gradient scaler starts in its initial state."""
     state = checkpoint_of(tinier(device="cuda", precision=before), 2)
     pretend_cuda.bf16 = False
     algorithm = build(tinier(device="cuda"))
@@ -113,10 +115,25 @@ def test_a_run_goes_on_in_fp16(before: str, tinier: Tinier, pretend_cuda: Preten
     assert algorithm.loss_scaler.is_enabled()
     assert algorithm.loss_scaler.get_scale() > 0
     saved = algorithm.state(4)["scaler"]
-    back = build(tinier(device="cuda", precision=before))
-    back.restore({**state, "scaler": saved})
-    back.train()
-    assert back.it == 4
+    resumed = build(tinier(device="cuda", precision=before))
+    resumed.restore({**state, "scaler": saved})
+    resumed.train()
+    assert resumed.it == 4
+
+
+def test_a_gradient_that_overflows_in_fp16_leaves_out_a_step(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    """The first scale is often too large. Training continues with a smaller one, without a warning."""
+    pretend_cuda.bf16 = False
+    algorithm = build(tinier(device="cuda", num_train_iter=2))
+    algorithm.loss_scaler = torch.amp.GradScaler("cuda", init_scale=2.0**120)
+    before = {name: parameter.detach().clone() for name, parameter in algorithm.model.named_parameters()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        algorithm.train()
+    assert algorithm.loss_scaler.get_scale() == 2.0**118
+    assert all(torch.equal(parameter, before[name]) for name, parameter in algorithm.model.named_parameters())
+    assert algorithm.scheduler.last_epoch == algorithm.it == 2
+    assert math.isfinite(algorithm.metrics[-1]["train/total_loss"])
 
 
 def checkpoint_of(settings: Settings, steps: int) -> dict[str, Any]:
@@ -126,8 +143,8 @@ def checkpoint_of(settings: Settings, steps: int) -> dict[str, Any]:
     return algorithm.state(steps)
 
 
-def test_random_numbers_of_another_device_do_not_stop_a_run(pretend_cuda: PretendCuda) -> None:
-    """A run on CUDA is analysed on a Mac: its CUDA state is not for MPS, nor the other way round."""
+def test_random_states_of_another_device_are_ignored(pretend_cuda: PretendCuda) -> None:
+    """When a CUDA run is analysed on a Mac, the state of CUDA's generator is not used for MPS, nor vice versa."""
     state = checkpoint.random_state(torch.device("cuda"))
     for device in ("cpu", "mps"):
         checkpoint.restore_random_state(state, torch.device(device))

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU that torch cannot use is named, with what to install."""
+"""A message names an NVIDIA GPU that torch cannot use, and what to install."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of a driver that torch gets no device from."""
+    """The version file of a driver with which torch finds no device."""
     path = tmp_path / "version"
     path.write_text(MODULE.format(kind="", version="470.57.02"))
     monkeypatch.setattr(nvidia, "DRIVER", path)
@@ -36,7 +36,7 @@ def test_an_old_driver_is_a_warning_that_says_what_to_install(driver: Path) -> N
         assert choose_device(settings_from()).type in ("cpu", "mps")
 
 
-def test_who_asks_for_cuda_is_told_why_not(driver: Path) -> None:
+def test_a_request_for_cuda_names_the_reason_why_it_is_unavailable(driver: Path) -> None:
     with pytest.raises(UserError, match=r"no cuda device is available \(its driver 470.57.02 is too old .*; usable: "):
         choose_device(settings_from(device="cuda"))
 
@@ -47,13 +47,13 @@ def test_a_torch_without_cuda_is_named(driver: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("module", [MODULE.replace("{kind}", ""), OPEN_MODULE])
-def test_a_driver_that_is_new_enough_and_does_not_answer(driver: Path, module: str) -> None:
+def test_a_driver_that_does_not_respond_is_named(driver: Path, module: str) -> None:
     driver.write_text(module.format(version="580.65.06"))
     assert nvidia.unusable_gpu() == "its driver 580.65.06 does not respond; check nvidia-smi"
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
-def test_a_gpu_that_the_user_has_hidden_is_not_missed(
+def test_a_gpu_hidden_by_the_user_gives_no_warning(
     driver: Path, visible: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -61,25 +61,40 @@ def test_a_gpu_that_the_user_has_hidden_is_not_missed(
     assert not recwarn.list
 
 
-def test_no_gpu_no_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_no_gpu_gives_no_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
     driver.unlink()
     assert nvidia.unusable_gpu() == ""
     choose_device(settings_from())
     assert not recwarn.list
 
 
-def test_who_asks_for_the_cpu_gets_it_without_a_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_request_for_the_cpu_gives_no_warning(driver: Path, recwarn: pytest.WarningsRecorder) -> None:
     assert choose_device(settings_from(device="cpu")).type == "cpu"
     assert not recwarn.list
 
 
 def test_an_old_card_is_not_used(pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch says that it is available, and fails at the first operation."""
+    """torch reports it as available, but fails at the first operation."""
     assert choose_device(settings_from()).type == "cuda"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (5, 2))
     with pytest.warns(UserWarning, match=r"pretend has compute capability 5.2, but .* was built for sm_70, sm_80"):
         assert choose_device(settings_from()).type != "cuda"
     with pytest.raises(UserError, match=r"compute capability 5.2"):
+        choose_device(settings_from(device="cuda"))
+
+
+def test_a_card_that_cannot_be_initialised_is_not_used(
+    pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch says that it is available, but another process has it for itself."""
+
+    def busy(_: int) -> tuple[int, int]:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", busy)
+    with pytest.warns(UserWarning, match=r"instead of the NVIDIA GPU: .*busy or unavailable\); check nvidia-smi$"):
+        assert choose_device(settings_from()).type != "cuda"
+    with pytest.raises(UserError, match=r"no cuda device is available \(it cannot be initialised"):
         choose_device(settings_from(device="cuda"))
 
 
@@ -95,5 +110,7 @@ def test_an_old_card_is_not_used(pretend_cuda: PretendCuda, monkeypatch: pytest.
         ((6, 1), ["sm_75", "compute_120"], False),
     ],
 )
-def test_which_code_runs_on_which_card(capability: tuple[int, int], built_for: list[str], runs: bool) -> None:
+def test_compute_capabilities_that_a_build_supports(
+    capability: tuple[int, int], built_for: list[str], runs: bool
+) -> None:
     assert nvidia.runs_on(capability, built_for) is runs

@@ -1,6 +1,6 @@
 """Every method in every step on the pretend CUDA device, in the precision that is the default there.
 
-``tests/fixtures/host_waits.json`` says what the host waits for in a step. After an intended change, update it with
+``tests/fixtures/host_waits.json`` lists what the host waits for in a step. After an intended change, update it with
 ``pytest tests/engine/test_on_pretend_cuda.py --freeze-host-waits``.
 """
 
@@ -23,7 +23,7 @@ from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
 from tests.conftest import ROOT
-from tests.every_method import METHODS, batch_of, eager
+from tests.every_method import METHODS, active_loss, batch_of
 from tests.pretend_cuda import PretendCuda
 
 Tinier = Callable[..., Settings]
@@ -31,14 +31,16 @@ FROZEN = ROOT / "tests" / "fixtures" / "host_waits.json"
 
 
 def is_trained(name: str) -> bool:
-    """All bases, and every plug-in on one base of USB's and one of ours."""
+    """All bases, every plug-in on FixMatch, and UPCSC on StyleMatch."""
     method = registry.parse_method(name, "")
     return not method.plugins or method.base == "fixmatch" or name == "stylematch_upcsc"
 
 
 @pytest.mark.parametrize(("name", "step"), [pair for pair in METHODS if is_trained(pair[0])])
-def test_it_trains_evaluates_saves_and_goes_on(name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
-    settings = tinier(device="cuda", num_train_iter=3, num_eval_iter=3, checkpoint_every=2, **eager(name, step))
+def test_every_method_trains_evaluates_saves_and_resumes(
+    name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda
+) -> None:
+    settings = tinier(device="cuda", num_train_iter=3, num_eval_iter=3, checkpoint_every=2, **active_loss(name, step))
     folder = RunFolder(run_path(settings))
     claim(folder, settings)
     context = make_context(settings, folder=folder)
@@ -63,7 +65,7 @@ def without_time(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in metrics]
 
 
-def test_a_run_on_cuda_finishes_and_is_predicted_from_elsewhere(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+def test_a_run_on_cuda_can_be_loaded_on_a_cpu(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
     from semilearn_ext.analysis.load_model import load_model
     from semilearn_ext.analysis.load_run import load_run
 
@@ -80,7 +82,7 @@ def test_a_run_on_cuda_finishes_and_is_predicted_from_elsewhere(tinier: Tinier, 
 def test_the_host_waits_for_nothing_new(
     name: str, step: str, tinier: Tinier, pretend_cuda: PretendCuda, pytestconfig: pytest.Config
 ) -> None:
-    row = waits_of_a_step(tinier(device="cuda", num_train_iter=9, **eager(name, step)), pretend_cuda)
+    row = waits_of_a_step(tinier(device="cuda", num_train_iter=9, **active_loss(name, step)), pretend_cuda)
     table = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
     if pytestconfig.getoption("freeze_host_waits"):
         table[f"{name} ({step})"] = row
@@ -100,15 +102,17 @@ def test_the_host_waits_for_nothing_new(
     ],
 )
 @pytest.mark.parametrize("name", ["fixmatch_upcsc", "erm"])
-def test_nor_with_other_options(name: str, values: dict[str, Any], tinier: Tinier, pretend_cuda: PretendCuda) -> None:
-    """The scaler of fp16 reads whether a gradient was infinite."""
-    settings = tinier(device="cuda", num_train_iter=9, **eager(name, "reference"), **values)
+def test_the_host_waits_for_nothing_new_with_other_options(
+    name: str, values: dict[str, Any], tinier: Tinier, pretend_cuda: PretendCuda
+) -> None:
+    """The gradient scaler of fp16 reads whether a gradient was infinite."""
+    settings = tinier(device="cuda", num_train_iter=9, **active_loss(name, "reference"), **values)
     expected = {"semilearn_ext/engine/hooks.py after_train_step: item": 1} if "precision" in values else {}
     assert waits_of_a_step(settings, pretend_cuda) == expected
 
 
 def waits_of_a_step(settings: Settings, pretend_cuda: PretendCuda) -> dict[str, int]:
-    """Of one that is neither the first nor one that is evaluated, logged or saved."""
+    """The waits of a step that is not the first, and after which nothing is evaluated, logged or saved."""
     algorithm: Any = training.build(make_context(settings))
     algorithm.rho_init = 1.0  # Dash sets it in its warm-up
     algorithm.num_eval_iter, algorithm.epoch = 9, 0
@@ -123,8 +127,8 @@ def waits_of_a_step(settings: Settings, pretend_cuda: PretendCuda) -> dict[str, 
     return {f"{wait.place}: {wait.kind}": count for wait, count in sorted(waits.items())}
 
 
-def test_all_of_these_waits_are_usbs() -> None:
-    """One of them happens in our update: the gradient of FreeMatch's choice of rows by a mask."""
+def test_all_recorded_waits_come_from_usb() -> None:
+    """One of them occurs in this package's update: the gradient of FreeMatch's selection of rows by a mask."""
     ours = {
         (name.partition("_")[0].partition(" ")[0], wait)
         for name, row in json.loads(FROZEN.read_text()).items()
@@ -134,8 +138,8 @@ def test_all_of_these_waits_are_usbs() -> None:
     assert ours == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
 
 
-def test_numbers_for_the_log_stay_on_the_device_and_are_usbs(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
-    algorithm: Any = training.build(make_context(tinier(device="cuda", **eager("fixmatch", "usb"))))
+def test_logged_numbers_stay_on_the_device_and_equal_usbs(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    algorithm: Any = training.build(make_context(tinier(device="cuda", **active_loss("fixmatch", "usb"))))
     outcome = algorithm.step(**batch_of(algorithm, 0, 0))
     assert set(outcome.terms) == {f"train/{name}" for name in ("sup_loss", "unsup_loss", "total_loss", "util_ratio")}
     for name, value in outcome.terms.items():
@@ -148,7 +152,7 @@ def test_numbers_for_the_log_stay_on_the_device_and_are_usbs(tinier: Tinier, pre
     assert terms["train/sup_loss"] + terms["train/unsup_loss"] == pytest.approx(terms["train/total_loss"])
 
 
-def test_a_step_that_fails_while_it_logs_leaves_nothing_behind() -> None:
+def test_a_step_that_fails_while_logging_restores_item() -> None:
     class Failing:
         device = torch.device("cuda")
 

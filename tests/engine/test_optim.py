@@ -24,7 +24,7 @@ def network() -> nn.Module:
     return net_builder(settings_from(net="resnet18"))(num_classes=7)
 
 
-def test_three_groups_with_the_papers_rates(tiny: Tiny) -> None:
+def test_the_three_parameter_groups_have_the_papers_rates(tiny: Tiny) -> None:
     algorithm = training.build(make_context(tiny(algorithm="fixmatch_upcsc", **PAPER)))
     net: Any = algorithm.model
     groups = {group["name"]: group for group in algorithm.optimizer.param_groups}
@@ -38,7 +38,7 @@ def test_three_groups_with_the_papers_rates(tiny: Tiny) -> None:
     assert {id(p) for p in groups["classifier"]["params"]} == {id(p) for p in net.classifier.parameters()}
 
 
-def test_usbs_habit_of_sparing_norms_and_biases_is_an_option() -> None:
+def test_weight_decay_of_norms_and_biases_can_be_turned_off() -> None:
     groups = parameter_groups(network(), settings_from(net="resnet18", decay_norm_bias=False, **PAPER))
     spared = [p for group in groups if group["weight_decay"] == 0 for p in group["params"]]
     assert spared

@@ -1,4 +1,4 @@
-"""What an evaluation records, and that it neither disturbs training nor costs anything in between."""
+"""The content of an evaluation's record, and that evaluations do not affect training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build(settings: Settings) -> Any:
     return training.build(make_context(settings))
 
 
-def test_a_record_has_what_the_reporter_and_the_curves_need(tiny: Tiny) -> None:
+def test_a_record_contains_the_values_that_tables_and_curves_need(tiny: Tiny) -> None:
     settings = tiny(num_eval_iter=3, num_train_iter=4)
     training.run(settings)
     records = RunFolder(run_path(settings)).read_metrics()
@@ -36,7 +36,7 @@ def test_a_record_has_what_the_reporter_and_the_curves_need(tiny: Tiny) -> None:
     } <= set(records[0])
 
 
-def test_accuracies_are_those_of_a_plain_loop(tiny: Tiny) -> None:
+def test_accuracies_equal_a_plain_loop(tiny: Tiny) -> None:
     algorithm = build(tiny(p_cutoff=0.11, eval_batch_size=77))
     algorithm.train()
     data, record = algorithm.context.data, algorithm.metrics[-1]
@@ -44,16 +44,16 @@ def test_accuracies_are_those_of_a_plain_loop(tiny: Tiny) -> None:
     images = data.store.float() / 255 * 2 - 1
     with torch.no_grad():
         prob = algorithm.model(images)["logits"].softmax(1)
-    right = prob.argmax(1) == data.labels
+    correct = prob.argmax(1) == data.labels
     kept = [p for p in data.split.unlabelled if prob[p].max() >= 0.11]
-    assert record["target/top1"] == pytest.approx(right[data.split.target].float().mean().item())
-    assert record["source_val/top1"] == pytest.approx(right[data.split.source_val].float().mean().item())
+    assert record["target/top1"] == pytest.approx(correct[data.split.target].float().mean().item())
+    assert record["source_val/top1"] == pytest.approx(correct[data.split.source_val].float().mean().item())
     assert record["unlabeled/keep_rate"] == pytest.approx(len(kept) / len(data.split.unlabelled))
-    assert record["unlabeled/kept_top1"] == pytest.approx(right[kept].float().mean().item())
+    assert record["unlabeled/kept_top1"] == pytest.approx(correct[kept].float().mean().item())
 
 
 @pytest.mark.parametrize("name", ["fixmatch", "freematch", "flexmatch", "softmatch", "adamatch", "dash", "comatch"])
-def test_asking_what_would_be_kept_changes_nothing(name: str, tiny: Tiny) -> None:
+def test_computing_the_confidence_mask_does_not_change_the_state(name: str, tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm=name, **({"num_wu_iter": 2} if name == "dash" else {})))
     if name == "dash":
         algorithm.warmup()
@@ -76,12 +76,12 @@ def test_a_base_without_a_threshold_records_no_keep_rate(tiny: Tiny) -> None:
 
 
 def test_evaluations_do_not_change_training(tiny: Tiny) -> None:
-    often, seldom = build(tiny(num_eval_iter=1)), build(tiny(num_eval_iter=4))
-    often.train()
+    frequent, rare = build(tiny(num_eval_iter=1)), build(tiny(num_eval_iter=4))
+    frequent.train()
     torch.manual_seed(1)
-    seldom.train()
-    for one, other in zip(often.model.parameters(), seldom.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    rare.train()
+    for parameter, expected in zip(frequent.model.parameters(), rare.model.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
 
 
 def test_nothing_is_measured_between_evaluations(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,11 +89,11 @@ def test_nothing_is_measured_between_evaluations(tiny: Tiny, monkeypatch: pytest
     original = evaluation.predict
     monkeypatch.setattr(evaluation, "predict", lambda *arguments: calls.append(1) or original(*arguments))
     build(tiny(num_train_iter=6, num_eval_iter=6, average="both")).train()
-    # Source validation, target, unlabelled, labelled; then source validation and target for each average; once.
+    # Source validation, target, unlabelled, labelled; then source validation and target for each average.
     assert len(calls) == 4 + 2 * 2
 
 
-def test_averaged_weights_are_tested_only_when_asked_for(tiny: Tiny) -> None:
+def test_averaged_weights_are_evaluated_only_on_request(tiny: Tiny) -> None:
     plain, averaged = build(tiny()), build(tiny(eval_with_ema=True, ema_m=0.9))
     assert plain.ema is None
     plain.train()
@@ -103,7 +103,7 @@ def test_averaged_weights_are_tested_only_when_asked_for(tiny: Tiny) -> None:
     assert all(not torch.equal(weights[name], shadow) for name, shadow in averaged.ema.shadow.items())
 
 
-def test_the_fused_average_is_usbs_average(tiny: Tiny) -> None:
+def test_the_fused_average_equals_usbs_average(tiny: Tiny) -> None:
     from semilearn.core.utils import EMA
 
     algorithm = build(tiny(eval_with_ema=True, ema_m=0.9))
@@ -127,11 +127,11 @@ def test_tensorboard_and_wandb_can_be_used(tiny: Tiny, tmp_path: Path, monkeypat
 
 
 def test_wandb_gets_what_tensorboard_gets(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: dict[int, dict[str, float]] = {}
+    logged: dict[int, dict[str, float]] = {}
 
     class Run:
         def log(self, values: dict[str, float], step: int) -> None:
-            sent[step] = values
+            logged[step] = values
 
         def finish(self) -> None: ...
 
@@ -139,10 +139,10 @@ def test_wandb_gets_what_tensorboard_gets(tiny: Tiny, monkeypatch: pytest.Monkey
     settings = tiny(use_wandb=True, num_log_iter=3, num_eval_iter=2)
     training.run(settings)
     records = {record["iteration"]: record for record in RunFolder(run_path(settings)).read_metrics()}
-    assert list(sent) == [2, 3, 4]
+    assert list(logged) == [2, 3, 4]
     for step in (2, 4):
         for name in ("target/top1", "source_val/top1", "train/total_loss"):
-            assert sent[step][name] == pytest.approx(records[step][name])
+            assert logged[step][name] == pytest.approx(records[step][name])
 
 
 def test_wandb_without_a_key_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every algorithm with two processes: they keep the same weights, and go on bit for bit after a stop."""
+"""Every algorithm with two processes: both have the same weights, and a stopped run resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
-from tests.every_method import METHODS, eager
+from tests.every_method import METHODS, active_loss
 
 Tinier = Callable[..., Settings]
 WORLD = 2
@@ -38,27 +38,27 @@ def is_trained(name: str) -> bool:
     return not method.plugins or method.base == "fixmatch"
 
 
-def test_every_algorithm_trains_and_goes_on_with_two_processes(tinier: Tinier, tmp_path: Path) -> None:
-    """One pair of processes, forks of this one, trains them all."""
+def test_every_algorithm_trains_and_resumes_with_two_processes(tinier: Tinier, tmp_path: Path) -> None:
+    """The same two processes, forks of this one, train all algorithms."""
     values = {"batch_size": 8, "num_train_iter": 3, "num_eval_iter": 3, "checkpoint_every": 2}
     cases = [
-        tinier(save_dir=str(tmp_path / step), **values, **eager(name, step))
+        tinier(save_dir=str(tmp_path / step), **values, **active_loss(name, step))
         for name, step in METHODS
         if is_trained(name)
     ]
     assert len(cases) > 20
     multiprocessing.start_processes(_process, (cases, tmp_path), nprocs=WORLD, start_method="fork")
     for number, settings in enumerate(cases):
-        one, two = (torch.load(tmp_path / f"{number}_{rank}.pt") for rank in range(WORLD))
-        assert _same(one["model"], two["model"]), settings.algorithm
+        first, second = (torch.load(tmp_path / f"{number}_{rank}.pt") for rank in range(WORLD))
+        assert _same(first["model"], second["model"]), settings.algorithm
         if settings.base == "flexmatch":
-            labels = [state["own"]["hooks"]["MaskingHook"]["selected_label"] for state in (one, two)]
+            labels = [state["own"]["hooks"]["MaskingHook"]["selected_label"] for state in (first, second)]
             assert all((label >= 0).any() for label in labels)
-            assert not torch.equal(*labels), "each process counts its own images"
+            assert not torch.equal(*labels), "each process must count its own images"
 
 
-def test_a_checkpoint_that_is_written_late_is_that_of_its_step(tinier: Tinier, tmp_path: Path) -> None:
-    """The first process writes it while both take the next step, and both go on from it bit for bit."""
+def test_with_two_processes_a_late_checkpoint_has_the_state_of_its_step(tinier: Tinier, tmp_path: Path) -> None:
+    """The first process writes it while both take the next step, and both resume from it bit for bit."""
     settings = tinier(batch_size=8, num_train_iter=4, num_eval_iter=4, checkpoint_every=2, algorithm="flexmatch")
     multiprocessing.start_processes(_write_late, (settings, tmp_path), nprocs=WORLD, start_method="fork")
     assert (tmp_path / "late_0").read_text() == "2 after step 3"
@@ -71,12 +71,12 @@ def test_an_error_while_writing_stops_both_processes(tinier: Tinier, tmp_path: P
     settings = tinier(batch_size=8, num_train_iter=400, num_eval_iter=400, checkpoint_every=2)
     multiprocessing.start_processes(_fail_to_write, (settings, tmp_path), nprocs=WORLD, start_method="fork")
     assert (tmp_path / "error_0").read_text() == "UserError: no space left"
-    assert (tmp_path / "error_1").exists(), "the other process must not wait for ever"
+    assert (tmp_path / "error_1").exists(), "the other process must not wait forever"
     assert not RunFolder(run_path(settings)).is_finished
 
 
 def _write_late(rank: int, settings: Settings, folder: Path) -> None:
-    # This is a process of its own, so what is replaced here is replaced nowhere else.
+    # This is a separate process, so the replacements do not affect other tests.
     _connect(rank, folder)
     save, update, taken = checkpoint.save, UpdateHook.after_train_step, threading.Event()
     last: list[int] = []
@@ -153,7 +153,7 @@ def _process(rank: int, cases: list[Settings], folder: Path) -> None:
 
 
 def _train_twice(settings: Settings) -> dict[str, Any]:
-    """Train in one go, and again from the checkpoint after two of three steps; the state at the end of both."""
+    """Train without interruption, and again from the checkpoint after two steps; return the final state of both."""
     group = training.join_processes(settings)
     folder = RunFolder(run_path(settings))
     if group.is_main:
@@ -164,26 +164,26 @@ def _train_twice(settings: Settings) -> dict[str, Any]:
     if hasattr(algorithm, "warmup"):
         algorithm.warmup()
     algorithm.train()
-    unbroken = algorithm.state(3)
+    uninterrupted = algorithm.state(3)
     resumed = training.build(replace(context, folder=None))
     resumed.restore(checkpoint.load(folder.checkpoint_files()[0]))
     resumed.train()
     state = resumed.state(3)
     for part in ("model", "optimizer", "ema"):
-        assert _same(unbroken[part], state[part]), f"{part} differs after resuming"
-    for one, other in zip(unbroken["processes"], state["processes"], strict=True):
+        assert _same(uninterrupted[part], state[part]), f"{part} differs after resuming"
+    for expected, actual in zip(uninterrupted["processes"], state["processes"], strict=True):
         for part in ("algorithm", "random"):
-            assert _same(one[part], other[part]), f"{part} differs after resuming"
-        for hook in one["hooks"].keys() & {"MaskingHook", "DistAlignHook"}:
-            assert _same(one["hooks"][hook], other["hooks"][hook]), f"{hook} differs after resuming"
+            assert _same(expected[part], actual[part]), f"{part} differs after resuming"
+        for hook in expected["hooks"].keys() & {"MaskingHook", "DistAlignHook"}:
+            assert _same(expected["hooks"][hook], actual["hooks"][hook]), f"{hook} differs after resuming"
     return state
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)

@@ -1,1 +1,1 @@
-"""Hostile cases by the thousand: ``python -m tests.hostile`` runs all of them and prints counts; CI runs a slice."""
+"""Hostile cases: ``python -m tests.hostile`` runs all of them and prints counts; ``pytest`` runs a sample."""

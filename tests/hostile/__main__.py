@@ -1,6 +1,6 @@
 """Run hostile cases and print counts.
 
-python -m tests.hostile                              everything: 200 kills, 5,000 changed bits, bad inputs, disks, code
+python -m tests.hostile                              all: 200 kills, 5,000 changed bits, bad inputs, disks, code
 python -m tests.hostile kills --count 40 --seed 1    a part of it, drawn with another seed
 """
 
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.image_trees import grow
+from tests.image_trees import write_images
 
 ADAIN = Path(__file__).parents[3] / "shared" / "weights" / "adain"
 
@@ -32,7 +32,7 @@ def run_kills(folder: Path, count: int, seed: int) -> Mapping[str, int]:
 
     torch.set_num_threads(1)
     data = folder / "images"
-    grow(data, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
+    write_images(data, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "abcde"], count=8)
     common = {"data_dir": str(data), "cache_dir": str(folder / "cache"), "adain_dir": str(ADAIN)}
     cases = [case for case in kills.cases() if ADAIN.is_dir() or not case.algorithm.startswith("stylematch")]
     total, draw, began = Counter[str](), random.Random(seed), time.monotonic()
@@ -40,13 +40,13 @@ def run_kills(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     number = 0
     while number < len(cases) or total["kills"] < count:
         case = cases[number % len(cases)]
-        place = folder / f"case{number}"
-        place.mkdir()
-        # What is missing is spread over the cases that remain, so that every one is reached.
+        case_folder = folder / f"case{number}"
+        case_folder.mkdir()
+        # The remaining kills are distributed over the remaining cases, so that every case is reached.
         share = -(-(count - total["kills"]) // max(1, len(cases) - number))
-        outcome = kills.try_case(case, min(max(share, 1), 6), place, draw, **common)
+        outcome = kills.try_case(case, min(max(share, 1), 6), case_folder, draw, **common)
         total = Counter({name: total[name] + outcome[name] for name in outcome})
-        shutil.rmtree(place)
+        shutil.rmtree(case_folder)
         number += 1
         print(f"{time.monotonic() - began:6.0f} s  {number} of {len(cases)}  {dict(total)}  {case}", flush=True)
     return {"cases": min(number, len(cases)), **total}
@@ -117,8 +117,8 @@ PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--count", type=int, help="how many cases (default: as many as in the goals)")
-    parser.add_argument("--seed", type=int, default=0, help="which cases are drawn (default: 0)")
+    parser.add_argument("--count", type=int, help="number of cases (default: depends on the part)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choice of cases (default: 0)")
     arguments = parser.parse_args()
     table = {}
     for name in arguments.parts or PARTS:

@@ -1,5 +1,4 @@
-"""``ssdg`` called in this process, with what it printed. An exception that leaves it is what a user sees as a
-traceback."""
+"""``ssdg`` called in this process, and its output. An exception that it does not handle is a traceback for users."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_one_line(self) -> bool:
-        """An error in one line, as every mistake should be."""
+        """Whether this is an error in one line."""
         lines = [line for line in self.errors.splitlines() if line.startswith("error: ")]
         return self.code == 2 and len(lines) == 1
 
@@ -59,7 +58,7 @@ def call(words: list[str], folder: Path) -> Outcome:
 
 
 class Hanging(BaseException):
-    """No error of the system, which would become one line."""
+    """Not an ``Exception``, which the command would turn into one line."""
 
 
 def _hangs(number: int, frame: FrameType | None) -> None:

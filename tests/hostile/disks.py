@@ -1,6 +1,6 @@
-"""A full and a read-only file system for everything that a command writes: one line and exit code 2, no half a file.
+"""A full and a read-only file system for everything that a command writes: one line, exit code 2, no partial file.
 
-The file systems are real (tmpfs), which takes the rights to mount one; without them there are no cases.
+The file systems are real (tmpfs), which requires permission to mount them; otherwise there are no cases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import settings_from
 from tests.hostile.commands import Outcome, call
 from tests.hostile.flips import SMALL
-from tests.image_trees import grow
+from tests.image_trees import write_images
 from tests.report.write_run import domains, write_run
 
 KINDS = ("full", "read-only")
@@ -27,19 +27,19 @@ _TRAINING = [word for name, value in SMALL.items() for word in (f"--{name}", str
 def why_not() -> str:
     """Why no file system can be mounted here, or an empty string."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
+        process = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, text=True, check=False)
+        if process.returncode == 0:
             subprocess.run(["umount", folder], check=True)
-    return done.stderr.strip()
+    return process.stderr.strip()
 
 
 @contextmanager
 def mounted(folder: Path, kind: str) -> Iterator[None]:
-    """An empty file system in ``folder`` that takes no more bytes, or no change at all."""
+    """An empty file system in ``folder`` that is full or read-only."""
     folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=True)
     try:
-        (folder / "README.md").write_text("<!-- methods -->\n<!-- end -->\n")
+        (folder / "README.md").write_text("<!-- list: methods -->\n<!-- end of list -->\n")
         (folder / "empty").mkdir()
         if kind == "full":
             _fill(folder / "filler")
@@ -60,12 +60,12 @@ def _fill(path: Path) -> None:
 
 
 def commands(folder: Path, disk: Path) -> dict[str, list[str]]:
-    """Every option that names a place to write to, with that place on ``disk``."""
+    """Every option that names an output location, with that location on ``disk``."""
     cache = folder / "cache"
     settings = settings_from(**SMALL, cache_dir=str(cache), save_dir=str(folder / "runs"))
     training.run(settings)
     run, runs, own = str(run_path(settings)), str(folder / "runs"), folder / "own"
-    grow(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+    write_images(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
     compared = folder / "compared"
     for plugins in ([], ["upcsc"]):
         for target in domains("digits_mini"):
@@ -122,13 +122,14 @@ def run(folder: Path, kinds: tuple[str, ...] = KINDS) -> Counter[str]:
         for kind in kinds:
             with mounted(disk, kind):
                 outcome = call(words, folder)
-                left = [path for path in disk.rglob("*") if path.name.endswith(".tmp")]
+                partial_files = [path for path in disk.rglob("*") if path.name.endswith(".tmp")]
             counts["disks"] += 1
-            wrong = problem(outcome, kind) or ("unreadable" if left else "")
+            wrong = problem(outcome, kind) or ("unreadable" if partial_files else "")
             if wrong:
                 counts[wrong] += 1
                 print(
-                    f"{wrong}: {name}, {kind}: exit code {outcome.code}: {outcome.errors[-400:]!r} {left}", flush=True
+                    f"{wrong}: {name}, {kind}: exit code {outcome.code}: {outcome.errors[-400:]!r} {partial_files}",
+                    flush=True,
                 )
     return counts
 
@@ -139,5 +140,5 @@ def problem(outcome: Outcome, kind: str) -> str:
         return "tracebacks"
     if outcome.code != 2:
         return "accepted"
-    said = "No space left on device" if kind == "full" else "Read-only file system"
-    return "" if outcome.is_one_line and said in outcome.errors else "unreadable"
+    reason = "No space left on device" if kind == "full" else "Read-only file system"
+    return "" if outcome.is_one_line and reason in outcome.errors else "unreadable"

@@ -1,4 +1,4 @@
-"""Single changed bits in the files of a run: every one is noticed, or makes no difference to any number."""
+"""Single changed bits in the files of a run: each is detected, or does not affect any number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.records import read_run
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
-from tests.image_trees import grow
+from tests.image_trees import write_images
 
 SMALL: dict[str, Any] = {
     "target_domain": "pen",
@@ -55,7 +55,7 @@ def flipped(path: Path, position: int, bit: int) -> Iterator[None]:
 
 
 def positions(size: int, count: int, draw: random.Random) -> list[int]:
-    """Half of them anywhere, half in the first and last bytes, where the structure of a file is."""
+    """Half of them anywhere, half among the first and last bytes, which describe the structure of a file."""
     edge = min(size, 600)
     anywhere = [draw.randrange(size) for _ in range(count - count // 2)]
     return anywhere + [draw.choice((draw.randrange(edge), size - 1 - draw.randrange(edge))) for _ in range(count // 2)]
@@ -81,7 +81,7 @@ def _outcome(read: Callable[[], object], where: str) -> str:
     except Exception as error:
         print(f"{where}: {type(error).__name__}: {error}")
         return "tracebacks"
-    print(f"{where}: not noticed")
+    print(f"{where}: not detected")
     return "undetected"
 
 
@@ -90,7 +90,7 @@ def in_checkpoint(path: Path, count: int, seed: int = 0) -> Counter[str]:
 
 
 def in_records(settings: Settings, count: int, seed: int = 0) -> dict[str, Counter[str]]:
-    """Flips in the files of a finished run, by file: tables and records, analyses and predict, and train notice all."""
+    """Flips in the files of a finished run, by file: tables, analyses and training detect all of them."""
     folder = RunFolder(run_path(settings))
 
     def train() -> object:
@@ -112,7 +112,7 @@ def in_records(settings: Settings, count: int, seed: int = 0) -> dict[str, Count
 
 
 def in_digits(folder: Path, count: int, seed: int = 0) -> Counter[str]:
-    """Flips in the cache of digits_mini: it is not used, or what it holds is the same."""
+    """Flips in the cache of digits_mini: it is not used, or its content is the same."""
     path, draw = folder / "digits.npz", np.random.default_rng(0)
     domains = {
         name: DomainImages(draw.integers(0, 256, (2, 32, 32, 3), np.uint8), np.arange(2), (f"{name}/a", f"{name}/b"))
@@ -122,22 +122,22 @@ def in_digits(folder: Path, count: int, seed: int = 0) -> Counter[str]:
 
     def read() -> None:
         with redirect_stderr(StringIO()):
-            found = digits_generator._read_cache(path)
-        if found is None or _same_arrays(found, domains):
-            raise UserError("noticed, or no difference")
+            domains_read = digits_generator._read_cache(path)
+        if domains_read is None or _same_arrays(domains_read, domains):
+            raise UserError("detected, or no difference")
 
     return in_file(path, count, seed, [read])
 
 
-def _same_arrays(one: dict[str, DomainImages], two: dict[str, DomainImages]) -> bool:
-    first, second = (digits_generator._arrays(domains) for domains in (one, two))
+def _same_arrays(first_domains: dict[str, DomainImages], second_domains: dict[str, DomainImages]) -> bool:
+    first, second = (digits_generator._arrays(domains) for domains in (first_domains, second_domains))
     return all(np.array_equal(first[name], second[name]) for name in second)
 
 
 def in_pixels(folder: Path, count: int, seed: int = 0) -> dict[str, Counter[str]]:
     """Flips in the cache of decoded images and in its description: the images that a run gets are the same."""
     root, cache = folder / "images", folder / "cache"
-    grow(root, ["a", "b"], count=2)
+    write_images(root, ["a", "b"], count=2)
     names = [f"{label}/pic_{k:03d}.jpg" for label in "ab" for k in range(2)]
     rows = torch.arange(4)
 
@@ -145,10 +145,10 @@ def in_pixels(folder: Path, count: int, seed: int = 0) -> dict[str, Counter[str]
         with redirect_stderr(StringIO()):
             return open_cache(root, names, 16, cache, progress=False).squashed[rows]
 
-    right = open_again()
+    expected = open_again()
 
     def read() -> None:
-        if torch.equal(open_again(), right):
+        if torch.equal(open_again(), expected):
             raise UserError("repaired, or no difference")
 
     pixels = next(cache.glob("images-*.uint8"))
@@ -159,7 +159,7 @@ def in_pixels(folder: Path, count: int, seed: int = 0) -> dict[str, Counter[str]
 
 
 def small_checkpoint(folder: Path) -> Path:
-    """A checkpoint of the usual kinds of values, small enough to flip thousands of its bits."""
+    """A checkpoint with all kinds of values, small enough to flip thousands of its bits."""
     generator = torch.Generator().manual_seed(0)
     state = {
         "iteration": 6,

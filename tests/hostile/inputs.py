@@ -1,11 +1,12 @@
-"""Bad inputs by command: each must end in one line that starts with ``error:`` and exit code 2, or, where a command
-reads many files, name the bad one and leave it out."""
+"""Bad inputs by command: each must end in one line that starts with ``error:`` and exit code 2. A command that reads
+many files may instead name the bad one and leave it out."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from semilearn_ext import registry
 from semilearn_ext.settings.schema import KEYS, TYPES
 from tests.hostile.commands import Outcome, call
-from tests.image_trees import grow
+from tests.image_trees import pacs, write_images
 from tests.report.write_run import write_run
 
 NOT_NUMBERS = (
@@ -43,7 +44,7 @@ BAD_NAMES = (
     "\x1b[31m",
     "x" * 200,
     "-x",
-    "$(touch sprung)",
+    "$(touch created)",
     "a;b",
     "\udcff",
 )
@@ -55,7 +56,7 @@ BAD_YAML = {
     + "".join(f"b{k}: &b{k} [{', '.join([f'*b{k - 1}' if k else '*a'] * 9)}]\n" for k in range(12)),
     "itself": "lr: &a [*a]",
     "twice": "lr: 0.1\nlr: 0.2\n",
-    "object": "seed: !!python/object/apply:os.system ['touch sprung']\n",
+    "object": "seed: !!python/object/apply:os.system ['touch created']\n",
     "date": "variant: 2024-99-99\n",
     "list": "- lr\n- seed\n",
     "number": "3\n",
@@ -74,6 +75,20 @@ BAD_YAML = {
     "code": "extend: [trap.py]\n",
     "half": "lr: 'abc\n",
     "two documents": "lr: 0.1\n---\nlr: 0.2\n",
+    "octal": "seed: 017\n",
+    "base of sixty": "epoch: 1:30\n",
+    "base of sixty with a fraction": "lr: 1:30.5\n",
+    "hexadecimal": "seed: 0x10\n",
+    "binary": "seed: 0b11\n",
+    "underscores": "num_train_iter: 1_0\n",
+    "digits of another script": "seed: '\u0663'\n",
+    "a name that is a number": "variant: 1.10\n",
+    "bytes as a name": "save_dir: !!binary aGVsbG8=\n",
+    "an algorithm for some algorithms": "methods: {'*': {algorithm: fixmatch_upcsc}}\n",
+    "code for some algorithms": "methods: {'*': {extend: [trap.py]}}\n",
+    "home of nobody": "data_dir: ~nobody_of_this_name/x\nsave_dir: ~nobody_of_this_name/x\n",
+    "a source twice": "source_domains: [print, print]\n",
+    "cutout of everything": "cutout: 64\n",
 }
 
 
@@ -81,16 +96,16 @@ class Case(NamedTuple):
     name: str
     words: list[str]
     left_out: str = ""
-    """Where a command reads many files and continues without the bad one: what it says then."""
+    """For a command that reads many files and continues without the bad one: text of its message."""
 
 
 def settings_cases() -> Iterator[Case]:
-    """Every number out of its range and every word out of its choices, given to the algorithm that has it."""
+    """Every number outside its range and every word that is not a choice, for an algorithm with that option."""
     for name, entry in KEYS.items():
-        about = dict(entry.metadata)
+        metadata = dict(entry.metadata)
         if name == "dry_run":
             continue
-        yield from _values("fixmatch", name, TYPES[name], about)
+        yield from _values("fixmatch", name, TYPES[name], metadata)
     for spec in (*registry.ALGORITHMS, *registry.PLUGINS):
         method = spec.name if spec in list(registry.ALGORITHMS) else f"fixmatch_{spec.name}"
         if getattr(spec, "unavailable", ""):
@@ -99,20 +114,20 @@ def settings_cases() -> Iterator[Case]:
             yield from _values(method, name, option.type, vars(option))
 
 
-def _values(method: str, name: str, kind: Any, about: dict[str, Any]) -> Iterator[Case]:
+def _values(method: str, name: str, kind: Any, metadata: dict[str, Any]) -> Iterator[Case]:
     values: list[str] = []
     if kind in (int, float, float | None):
         values += [value for value in NOT_NUMBERS if not (kind == float | None and value == "none")]
         for limit, sign in (("minimum", -1), ("maximum", 1)):
-            if about.get(limit) is not None:
-                values.append(repr(about[limit] + sign * (1 if kind is int else 0.001)))
-        values += [repr(about[limit]) for limit in ("above", "below") if about.get(limit) is not None]
+            if metadata.get(limit) is not None:
+                values.append(repr(metadata[limit] + sign * (1 if kind is int else 0.001)))
+        values += [repr(metadata[limit]) for limit in ("above", "below") if metadata.get(limit) is not None]
         values += ["0.5"] if kind is int else []
     elif kind is bool:
         values += ["maybe", "2", "nan", "[]"]
-    elif about.get("choices"):
-        values += ["", "nothing", about["choices"][0].upper() + "x", "\x1b[1m"]
-    elif about.get("check"):
+    elif metadata.get("choices"):
+        values += ["", "nothing", metadata["choices"][0].upper() + "x", "\x1b[1m"]
+    elif metadata.get("check"):
         values += list(BAD_NAMES)
     for value in values:
         yield Case(f"{name}={value[:20]!r}", ["train", "--algorithm", method, f"--{name}={value}", "--dry_run"])
@@ -192,7 +207,7 @@ BAD_RESULTS: dict[str, Any] = {
 
 
 def results_cases(folder: Path) -> Iterator[Case]:
-    """A good run and a bad one: tables must be of the good one and name the other."""
+    """A good run and a bad one: tables must contain the good one and name the other."""
     for number, (name, content) in enumerate(BAD_RESULTS.items()):
         root = folder / f"results{number}"
         write_run(root, 80)
@@ -223,9 +238,9 @@ def special_files_cases(folder: Path) -> Iterator[Case]:
             bad.unlink()
             make(bad)
             words = ["tables", str(root), "--out", str(folder / "out"), "--format", "md,html"]
-            # The config is read from one run of an experiment, and not from this one.
-            said = {"result.json": "left out|unfinished", "metrics.jsonl": "warning: "}.get(file, "Wrote")
-            yield Case(f"{file} is a {kind}", words, left_out=said)
+            # The config is read from only one run of an experiment, which is the other one.
+            message = {"result.json": "left out|unfinished", "metrics.jsonl": "warning: "}.get(file, "Wrote")
+            yield Case(f"{file} is a {kind}", words, left_out=message)
 
 
 def out_cases(folder: Path) -> Iterator[Case]:
@@ -235,7 +250,7 @@ def out_cases(folder: Path) -> Iterator[Case]:
     file = folder / "a_file"
     file.write_text("")
     (folder / "a_folder.md").mkdir()
-    grow(folder / "own", [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=4)
+    write_images(folder / "own", [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=4)
     own = ["--root", str(folder / "own")]
     for place in (file / "x", Path("/proc/nothing/x"), Path("/dev/null/x")):
         yield Case(f"tables --out {place}", ["tables", str(root), "--out", str(place)])
@@ -253,25 +268,38 @@ def out_cases(folder: Path) -> Iterator[Case]:
 
 
 def data_cases(folder: Path) -> Iterator[Case]:
-    """Datasets and label splits that make no sense."""
+    """Invalid datasets and label splits."""
     trees = {
         "one class": ["ink/a", "oil/a", "pen/a"],
         "one domain": ["ink/a", "ink/b"],
         "classes that differ in case": ["ink/cat", "ink/Cat", "ink/dog", "oil/cat", "oil/dog", "pen/cat", "pen/dog"],
         "a domain called all": ["all/a", "all/b", "oil/a", "oil/b", "pen/a", "pen/b"],
         "a class missing": ["ink/a", "ink/b", "oil/a", "pen/a", "pen/b"],
+        "domains that differ in case": ["ink/a", "ink/b", "Ink/a", "Ink/b", "pen/a", "pen/b"],
+        "domains that look the same": ["\xe9/a", "\xe9/b", "e\u0301/a", "e\u0301/b", "pen/a", "pen/b"],
+        "classes that look the same": [f"{d}/{c}" for d in ("ink", "oil", "pen") for c in ("\xe9", "e\u0301")],
+        "escape in a class": [f"{d}/{c}" for d in ("ink", "oil", "pen") for c in ("a", "\x1b[31m")],
+        "newline in a class": [f"{d}/{c}" for d in ("ink", "oil", "pen") for c in ("a", "b\nc")],
+        "direction mark in a domain": [f"{d}/{c}" for d in ("in\u202ek", "oil", "pen") for c in "ab"],
         "escape in a domain": ["ink\x1b[31m/a", "ink\x1b[31m/b", "oil/a", "oil/b", "pen/a", "pen/b"],
     }
     common = ["--labels_per_class", "1", "--batch_size", "2", "--img_size", "16", "--dry_run"]
     for name, classes in trees.items():
         root = folder / name
-        grow(root, classes, count=6)
+        write_images(root, classes, count=6)
         data = ["--dataset", "folder", "--data_dir", str(root)]
         yield Case(f"data: {name}", ["train", *data, *common])
+    root = folder / "linked"
+    write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=6)
+    (root / "pen").symlink_to("ink")
+    yield Case("data: a domain twice by a link", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
     root = folder / "sound"
-    grow(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+    write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
     train = ["train", "--dataset", "folder", "--data_dir", str(root), "--target_domain", "pen", *common]
     row = ["ink/a/0.png", 0, "ink"]
+    good, other = (
+        json.dumps([[f"ink/{c}/pic_000.jpg", k, "ink"] for k, c in enumerate(names)]) for names in ("ab", "ba")
+    )
     splits: dict[str, Any] = {
         "deep": "[" * 100_000,
         "not a mapping": [],
@@ -285,6 +313,13 @@ def data_cases(folder: Path) -> Iterator[Case]:
         "rows of a wrong form": {"train_x": [{}], "train_u": []},
         "empty": {"train_x": [], "train_u": []},
         "twice": {"train_x": [row, row], "train_u": [row]},
+        "a list twice": f'{{"train_x": {good}, "train_u": [], "train_x": {other}}}',
+        "domain of no type": {"train_x": [["ink/a/pic_000.jpg", 0, None]], "train_u": []},
+        "one number for two domains": {
+            "train_x": [[f"{d}/a/pic_000.jpg", 0, 3] for d in ("ink", "oil")],
+            "train_u": [],
+        },
+        "two numbers for a domain": {"train_x": [[f"ink/a/pic_00{k}.jpg", 0, k] for k in (0, 1)], "train_u": []},
         "empty path": {"train_x": [["", 0, "ink"]], "train_u": []},
         "path with a null": {"train_x": [["a\0b", 0, "ink"]], "train_u": []},
     }
@@ -292,7 +327,7 @@ def data_cases(folder: Path) -> Iterator[Case]:
         path = folder / f"split {name}.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         yield Case(f"split: {name}", [*train, "--split_file", str(path)])
-    for name in ("/dev/zero", str(folder), "nowhere.json", "{x}", "\0"):
+    for name in ("/dev/zero", str(folder), "nowhere.json", "{x}", "\0", "~nobody_of_this_name/x.json"):
         yield Case(f"split file {name!r}", [*train, "--split_file", name])
     for flag, values in {
         "--labels": ("0", "-1", "x", "9" * 30),
@@ -309,6 +344,31 @@ def data_cases(folder: Path) -> Iterator[Case]:
         for name in ("nothing", "../x", "\x1b[31m"):
             out = ["--out", "x"] if action in ("show", "split") else []
             yield Case(f"data {action} {name!r}", ["data", action, name, *out])
+
+
+BAD_LISTS = {
+    "not UTF-8": b"photo/dog/pic_\xff.jpg 1\n",
+    "superscript as a label": "photo/dog/pic_000.jpg \xb2\n".encode(),
+    "label beyond": b"photo/dog/pic_000.jpg " + b"9" * 5000 + b"\n",
+    "UTF-16": "photo/dog/pic_000.jpg 1\n".encode("utf-16"),
+    "path that leaves": b"../../etc/passwd 1\n",
+}
+
+
+def list_cases(folder: Path) -> Iterator[Case]:
+    """Damaged lists of images that a benchmark publishes."""
+    common = ["--dataset", "pacs", "--img_size", "16", "--labels_per_class", "1", "--batch_size", "3", "--dry_run"]
+    pacs(folder / "listed", count=3)
+    for name, content in BAD_LISTS.items():
+        root = folder / f"list {name}"
+        shutil.copytree(folder / "listed", root)
+        (root / "pacs" / "splits" / "photo_crossval_kfold.txt").write_bytes(content)
+        yield Case(f"list: {name}", ["train", "--data_dir", str(root), *common])
+    file = folder / "list pipe" / "pacs" / "splits" / "photo_crossval_kfold.txt"
+    shutil.copytree(folder / "listed", folder / "list pipe")
+    file.unlink()
+    os.mkfifo(file)
+    yield Case("list: a pipe", ["train", "--data_dir", str(folder / "list pipe"), *common])
 
 
 def analysis_cases(folder: Path) -> Iterator[Case]:
@@ -376,7 +436,7 @@ BAD_RELEASED = {
 
 
 def report_cases(folder: Path) -> Iterator[Case]:
-    """Numbers of others beside ours; records that are none; methods and grids that make no comparison."""
+    """Invalid results of the released code, records, methods and grids."""
     root = folder / "reported"
     run = write_run(root, 80)
     for name, text in BAD_RELEASED.items():
@@ -422,16 +482,19 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from special_files_cases(folder)
     yield from out_cases(folder)
     yield from data_cases(folder / "data")
+    yield from list_cases(folder)
     yield from analysis_cases(folder)
 
 
 def problem(case: Case, outcome: Outcome) -> str:
-    """What is wrong with the answer to a bad input: ``tracebacks``, ``accepted`` or nothing."""
+    """What is wrong with the outcome of a bad input: ``tracebacks``, ``accepted``, ``unreadable`` or nothing."""
     if outcome.crashed:
         return "tracebacks"
     if case.left_out:
-        said = outcome.output + outcome.errors
-        return "" if outcome.code in (0, 2) and any(words in said for words in case.left_out.split("|")) else "accepted"
+        output = outcome.output + outcome.errors
+        return (
+            "" if outcome.code in (0, 2) and any(words in output for words in case.left_out.split("|")) else "accepted"
+        )
     if not outcome.is_one_line:
         return "accepted"
     line = next(line for line in outcome.errors.splitlines() if line.startswith("error: "))

@@ -2,8 +2,8 @@
 
 A run is a fork of this process that ends itself with SIGKILL when it reaches the n-th occurrence of a moment: before a
 file is flushed or renamed, after it, before one is removed, in the middle of an appended line, before a batch, before
-an update, inside an evaluation. Resumed as often as it was killed, it must end with the same bits as a run that was
-left alone.
+an update, inside an evaluation. After it was resumed as often as it was killed, it must equal a run that was not
+interrupted, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.hooks import UpdateHook
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings, settings_from
-from tests.every_method import METHODS, eager
+from tests.every_method import METHODS, active_loss
 
 WITH_PLUGINS = ("fixmatch_upcsc", "fixmatch_fbcsa", "fixmatch_dgwm", "freematch_upcsc", "stylematch_upcsc")
 MOMENTS = ("flush", "rename", "renamed", "remove", "append", "batch", "update", "evaluate")
@@ -54,11 +54,11 @@ class Case(NamedTuple):
             "progress": False,
             "save_dir": str(save_dir),
         }
-        return settings_from(**{**values, **eager(self.algorithm, self.step), **common})
+        return settings_from(**{**values, **active_loss(self.algorithm, self.step), **common})
 
 
 def cases(workers: tuple[int, ...] = (0, 2)) -> Iterator[Case]:
-    """Every algorithm in every step it has, alone; some with plug-ins."""
+    """Every algorithm with every step that it supports, without plug-ins, and some with plug-ins."""
     for count in workers:
         for algorithm, step in METHODS:
             if "_" not in algorithm or algorithm in WITH_PLUGINS:
@@ -87,11 +87,11 @@ class _Killer:
         self._before(evaluation, "measure", "evaluate")
 
     def _before(self, owner: Any, name: str, moment: str, after: str = "") -> None:
-        ordinary: Callable[..., Any] = getattr(owner, name)
+        original: Callable[..., Any] = getattr(owner, name)
 
         def watched(*values: Any, **named: Any) -> Any:
             self.reach(moment)
-            result = ordinary(*values, **named)
+            result = original(*values, **named)
             if after:
                 self.reach(after)
             return result
@@ -100,7 +100,7 @@ class _Killer:
 
 
 def run(settings: Settings, moment: str = "", number: int = 0, counted: Path | None = None) -> int:
-    """Train in a fork; its exit code, which is -9 if it was killed. ``counted``: write how often each moment came."""
+    """Train in a fork; its exit code, which is -9 if it was killed. ``counted``: file for the number of occurrences."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -122,36 +122,38 @@ def run(settings: Settings, moment: str = "", number: int = 0, counted: Path | N
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def is_equal(one: object, other: object) -> bool:
+def is_equal(first: object, second: object) -> bool:
     """Whether two states have the same bits."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.dtype == other.dtype and one.shape == other.shape and _bits(one) == _bits(other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(is_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(is_equal, one, other))
-    return type(one) is type(other) and (one == other or (one != one and other != other))
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return first.dtype == second.dtype and first.shape == second.shape and _bits(first) == _bits(second)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return list(first) == list(second) and all(is_equal(first[name], second[name]) for name in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(is_equal, first, second))
+    return type(first) is type(second) and (first == second or (first != first and second != second))
 
 
 def _bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
-def differences(settings: Settings, other: Settings) -> list[str]:
-    """In which of their parts two finished runs differ."""
-    one, two = (RunFolder(run_path(each)) for each in (settings, other))
-    states = [checkpoint.load(folder.checkpoint_files()[-1]) for folder in (one, two)]
+def differences(settings: Settings, resumed: Settings) -> list[str]:
+    """The parts in which two finished runs differ."""
+    first, second = (RunFolder(run_path(each)) for each in (settings, resumed))
+    states = [checkpoint.load(folder.checkpoint_files()[-1]) for folder in (first, second)]
     parts = [name for name in states[0] if name not in _TIMES and not is_equal(states[0][name], states[1].get(name))]
-    records = [[{k: v for k, v in line.items() if k not in _TIMES} for line in f.read_metrics()] for f in (one, two)]
-    results = [_without_times(folder.read_result()) for folder in (one, two)]
+    records = [
+        [{k: v for k, v in line.items() if k not in _TIMES} for line in f.read_metrics()] for f in (first, second)
+    ]
+    results = [_without_times(folder.read_result()) for folder in (first, second)]
     parts += ["metrics.jsonl"] if records[0] != records[1] else []
     parts += ["result.json"] if results[0] != results[1] else []
-    parts += ["temporary files"] if list(two.path.glob(".*.tmp")) else []
+    parts += ["temporary files"] if list(second.path.glob(".*.tmp")) else []
     return parts
 
 
 _TIMES = ("seconds", "metrics", "metrics_sha256", "details_sha256", "files_sha256")
-"""What contains times; the metrics are compared without them."""
+"""Fields that contain times; metrics are compared without them."""
 
 
 def _without_times(result: dict[str, Any]) -> dict[str, Any]:
@@ -160,20 +162,20 @@ def _without_times(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def try_case(case: Case, kills: int, folder: Path, draw: random.Random, **common: Any) -> Counter[str]:
-    """One case: a run that is left alone, and one that is killed ``kills`` times and resumed."""
-    alone = case.settings(folder / "alone", **common)
-    broken = case.settings(folder / "broken", **common)
+    """One case: an uninterrupted run, and one that is killed ``kills`` times and resumed."""
+    uninterrupted = case.settings(folder / "uninterrupted", **common)
+    interrupted = case.settings(folder / "interrupted", **common)
     counts = Counter[str](kills=0, late=0, runs=1, differ=0, failed=0)
-    if run(alone, counted=folder / "counts.json") != 0:
+    if run(uninterrupted, counted=folder / "counts.json") != 0:
         print(f"{case}: does not train")
         return counts + Counter(failed=1)
     times = json.loads((folder / "counts.json").read_text())
-    left = {moment: times[moment] for moment in MOMENTS if times.get(moment)}
+    occurrences = {moment: times[moment] for moment in MOMENTS if times.get(moment)}
     for kill in range(kills):
-        moment = draw.choice(list(left))
-        # Later kills come soon after the run was resumed: it must not be finished by then.
-        number = draw.randint(1, max(1, left[moment] // (4 if kill else 2)))
-        code = run(broken, moment, number)
+        moment = draw.choice(list(occurrences))
+        # Later kills occur soon after resuming, because the run must not be finished by then.
+        number = draw.randint(1, max(1, occurrences[moment] // (4 if kill else 2)))
+        code = run(interrupted, moment, number)
         counts["kills"] += code == -signal.SIGKILL
         if code == 0:
             counts["late"] += 1
@@ -181,10 +183,10 @@ def try_case(case: Case, kills: int, folder: Path, draw: random.Random, **common
         if code != -signal.SIGKILL:
             print(f"{case}: exit code {code} instead of being killed at {moment} {number}")
             return counts + Counter(failed=1)
-    if run(broken) != 0:
+    if run(interrupted) != 0:
         print(f"{case}: does not resume")
         return counts + Counter(failed=1)
-    parts = differences(alone, broken)
+    parts = differences(uninterrupted, interrupted)
     if parts:
         print(f"{case}: differs in {', '.join(parts)}")
         counts["differ"] += 1

@@ -1,5 +1,5 @@
-"""Every option of every command with values that nobody had in mind: a command refuses them in one line or takes them
-as what they are, but never ends in a traceback, hangs or prints control characters."""
+"""Every option of every command with unusual values: a command refuses them in one line or accepts them, but never ends
+in a traceback, hangs or prints control characters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from semilearn_ext.__main__ import parser
 from semilearn_ext.settings.schema import KEYS, TYPES
 from tests.hostile.commands import Outcome, call
 from tests.hostile.inputs import Case
-from tests.image_trees import grow
+from tests.image_trees import write_images
 from tests.report.write_run import domains, write_run
 
-# No device of this machine is among them: a mistake in a command that writes would replace it.
+# They contain no device file of this machine, because a faulty command could overwrite it.
 TEXTS = (
     *("", " ", "nan", "-1", "0", "1e400", "9" * 400, "x" * 5000, "\x1b[31m", "\udcff", "é", "日本", "\u202e", "\n"),
     *(
@@ -91,13 +91,13 @@ SPECIAL_CODE = {
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """Every command with what it needs, so that only the option under test is wrong."""
+    """Every command with its required arguments, so that only the option under test is unusual."""
     runs = folder / "runs"
     for plugins in ([], ["upcsc"]):
         for target in domains("digits_mini"):
             run = write_run(runs, 80, target_domain=target, plugins=plugins)
     own = folder / "own"
-    grow(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=4)
+    write_images(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=4)
     digits = ["--c", "fixmatch_digits_mini.yaml"]
     data = ["folder", "--root", str(own)]
     return {
@@ -133,11 +133,11 @@ def cases(folder: Path) -> Iterator[Case]:
         for option in options:
             for value in (*TEXTS, *places):
                 if name == "data show" and option == "--root" and value in ("", " ", "..", "~"):
-                    continue  # whatever is there
+                    continue  # the content of these folders is unknown
                 if option == "--cache_dir" and not value.endswith(("fifo", "loop", "dangling")):
-                    continue  # wherever it is, digits_mini is drawn again
+                    continue  # digits_mini would be generated again in each of them
                 if name in ("doctor", "bench step") and option not in ("--methods", "--set", "--c", "--floor"):
-                    continue  # they would measure this machine each time
+                    continue  # they would run a benchmark each time
                 yield Case(f"{name} {option} {_short(value, folder)}", [*words, f"{option}={value}"])
         for value in (*TEXTS, *places) if positionals else ():
             kept = words[: len(name.split())]
@@ -151,21 +151,21 @@ def _short(value: str, folder: Path) -> str:
 
 def _values_of(name: str) -> tuple[list[str], bool]:
     """The options of a command that take a value, and whether it has positional arguments."""
-    found: argparse.ArgumentParser = parser()
+    command: argparse.ArgumentParser = parser()
     for word in name.split():
-        action = next(a for a in found._actions if isinstance(a, argparse._SubParsersAction))
+        action = next(a for a in command._actions if isinstance(a, argparse._SubParsersAction))
         choices: Any = action.choices
-        found = choices[word]
+        command = choices[word]
     options = [
         action.option_strings[-1]
-        for action in found._actions
+        for action in command._actions
         if action.option_strings
         and action.nargs != 0
         and action.dest not in _LEFT_OUT
         # Settings are the same for all commands, and inputs.py has the numbers and choices among them.
         and (not _is_setting(action.dest) or (name == "train" and TYPES.get(action.dest) in _WORDS))
     ]
-    positional = any(not a.option_strings and not isinstance(a, argparse._SubParsersAction) for a in found._actions)
+    positional = any(not a.option_strings and not isinstance(a, argparse._SubParsersAction) for a in command._actions)
     return options, positional
 
 

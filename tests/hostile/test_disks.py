@@ -1,4 +1,4 @@
-"""A full and a read-only disk: no command ends in a traceback, and each says which of the two it met."""
+"""A full and a read-only disk: no command ends in a traceback, and each names the problem."""
 
 from __future__ import annotations
 

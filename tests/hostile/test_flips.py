@@ -1,4 +1,4 @@
-"""A slice of the changed bits; ``python -m tests.hostile flips`` runs thousands."""
+"""A sample of the changed bits; ``python -m tests.hostile flips`` runs thousands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from semilearn_ext.settings import Settings
 from tests.hostile import flips
 
 
-def test_every_changed_bit_of_a_checkpoint_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_changed_bit_of_a_checkpoint_is_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = flips.small_checkpoint(tmp_path)
     assert checkpoint.load(path)["iteration"] == 6
     assert flips.in_checkpoint(path, 300) == {"flips": 300, "tracebacks": 0, "undetected": 0}, capsys.readouterr().out
     assert checkpoint.load(path)["iteration"] == 6
 
 
-def test_every_changed_bit_of_a_finished_run_is_noticed(
+def test_every_changed_bit_of_a_finished_run_is_detected(
     tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = tiny()
@@ -57,13 +57,13 @@ def test_a_changed_digit_is_one_line_and_a_result_without_checksums_is_read(tiny
     assert training.run(settings).was_finished
 
 
-def test_every_changed_bit_of_a_cache_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_changed_bit_of_a_cache_is_detected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for counts in (flips.in_digits(tmp_path, 40), *flips.in_pixels(tmp_path, 40).values()):
         assert counts == {"flips": 40, "tracebacks": 0, "undetected": 0}, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("cut", [1, 2, 22, 64, 65, 86, 500])
-def test_bytes_that_are_missing_or_too_many_are_noticed(cut: int, tmp_path: Path) -> None:
+def test_missing_and_additional_bytes_are_detected(cut: int, tmp_path: Path) -> None:
     path = flips.small_checkpoint(tmp_path)
     content = path.read_bytes()
     for changed in (content[:-cut], content + b"\0" * cut, content[cut:], content[:1000] + content[1000 + cut :]):
@@ -72,13 +72,13 @@ def test_bytes_that_are_missing_or_too_many_are_noticed(cut: int, tmp_path: Path
             checkpoint.load(path)
 
 
-def test_what_torch_itself_saved_can_be_read(tmp_path: Path) -> None:
+def test_files_saved_by_torch_can_be_read(tmp_path: Path) -> None:
     torch.save({"iteration": 1}, tmp_path / "checkpoint_00000001.pt")
     assert checkpoint.load(tmp_path / "checkpoint_00000001.pt") == {"iteration": 1}
 
 
 @pytest.mark.parametrize("state", [[], 3, {"iteration": "6"}, {"iteration": 7}, {}, torch.zeros(3), None])
-def test_a_file_that_is_no_state_of_this_iteration_is_damaged(state: object, tmp_path: Path) -> None:
+def test_a_file_without_the_state_of_its_iteration_is_damaged(state: object, tmp_path: Path) -> None:
     torch.save(state, tmp_path / "checkpoint_00000006.pt")
     with pytest.raises(UserError, match=r"00000006\.pt: damaged checkpoint"):
         checkpoint.load(tmp_path / "checkpoint_00000006.pt")

@@ -1,4 +1,4 @@
-"""A slice of the bad inputs; ``python -m tests.hostile inputs`` runs all of them."""
+"""A sample of the bad inputs; ``python -m tests.hostile inputs`` runs all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice of the kills; ``python -m tests.hostile kills`` runs hundreds."""
+"""A sample of the kills; ``python -m tests.hostile kills`` runs hundreds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(
     assert (counts["differ"], counts["failed"]) == (0, 0), capsys.readouterr().out
 
 
-def test_the_comparison_sees_a_single_bit() -> None:
-    one = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
+def test_the_comparison_detects_a_single_bit() -> None:
+    state = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
     same = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
-    assert kills.is_equal(one, same)
+    assert kills.is_equal(state, same)
     for other in (
-        {**one, "model": {"w": torch.tensor([0.0, -0.0, 0.0])}},
-        {**one, "model": {"w": torch.zeros(3).double()}},
-        {**one, "list": [1, 2.0, torch.tensor(1)]},
-        {**one, "list": [True, float("nan"), torch.tensor(1)]},
-        {"model": one["model"]},
+        {**state, "model": {"w": torch.tensor([0.0, -0.0, 0.0])}},
+        {**state, "model": {"w": torch.zeros(3).double()}},
+        {**state, "list": [1, 2.0, torch.tensor(1)]},
+        {**state, "list": [True, float("nan"), torch.tensor(1)]},
+        {"model": state["model"]},
     ):
-        assert not kills.is_equal(one, other)
+        assert not kills.is_equal(state, other)

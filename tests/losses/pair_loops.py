@@ -1,4 +1,4 @@
-"""UPC and SC as the paper's equations say them, one pair of views at a time: slow, and the definition for the tests."""
+"""UPC and SC computed from the paper's equations, one pair of views at a time: a slow definition for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FBCSA against the released code's numbers, against plain loops, and where it must and must not push."""
+"""FBCSA compared with numbers of the released code and with plain loops, and which images have a gradient."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from semilearn_ext.losses import fbcsa_loss
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "rivals" / "fbcsa.npz"
 
 
-def test_it_equals_the_released_code() -> None:
-    given = {name: torch.from_numpy(value) for name, value in np.load(FIXTURE).items()}
-    domains, images, _ = given["feat"].shape
+def test_the_loss_equals_the_released_code() -> None:
+    inputs = {name: torch.from_numpy(value) for name, value in np.load(FIXTURE).items()}
+    domains, images, _ = inputs["feat"].shape
     loss = fbcsa_loss(
-        given["feat"].flatten(0, 1),
-        given["proto"],
-        given["label"].flatten(),
-        given["mask"].flatten(),
+        inputs["feat"].flatten(0, 1),
+        inputs["proto"],
+        inputs["label"].flatten(),
+        inputs["mask"].flatten(),
         torch.arange(domains).repeat_interleave(images),
-        given["other_domain"],
-        given["last_rank"],
+        inputs["other_domain"],
+        inputs["last_rank"],
     )
-    assert 0.1 * float(loss.fbc) == pytest.approx(float(given["loss_fbc_sum_over_domains"]), abs=1e-10)
-    assert 0.5 * float(loss.sa) == pytest.approx(float(given["loss_sa_sum_over_domains"]), abs=1e-10)
+    assert 0.1 * float(loss.fbc) == pytest.approx(float(inputs["loss_fbc_sum_over_domains"]), abs=1e-10)
+    assert 0.5 * float(loss.sa) == pytest.approx(float(inputs["loss_sa_sum_over_domains"]), abs=1e-10)
 
 
-def scene(seed: int) -> dict[str, Tensor]:
+def random_inputs(seed: int) -> dict[str, Tensor]:
     """Three domains of unequal size in mixed order."""
     rng = torch.Generator().manual_seed(seed)
     return {
@@ -74,25 +74,25 @@ def by_loops(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_equals_plain_loops(seed: int) -> None:
-    given = scene(seed)
-    assert [float(part) for part in fbcsa_loss(**given)] == pytest.approx(by_loops(**given), abs=1e-12)
+def test_the_loss_equals_plain_loops(seed: int) -> None:
+    inputs = random_inputs(seed)
+    assert [float(part) for part in fbcsa_loss(**inputs)] == pytest.approx(by_loops(**inputs), abs=1e-12)
 
 
-def test_confident_images_are_pushed_and_others_are_not() -> None:
-    given = scene(0)
+def test_only_confident_images_have_a_gradient() -> None:
+    inputs = random_inputs(0)
     for part in (0, 1):
-        features = given["features"].clone().requires_grad_()
-        fbcsa_loss(**{**given, "features": features})[part].backward()
+        features = inputs["features"].clone().requires_grad_()
+        fbcsa_loss(**{**inputs, "features": features})[part].backward()
         assert features.grad is not None
-        moved = features.grad.abs().sum(1) > 0
-        assert torch.equal(moved, given["confident"])
+        has_gradient = features.grad.abs().sum(1) > 0
+        assert torch.equal(has_gradient, inputs["confident"])
 
 
-def test_without_a_confident_image_it_is_zero_with_a_gradient_of_zero() -> None:
-    given = scene(1)
-    features = given["features"].clone().requires_grad_()
-    loss = fbcsa_loss(**{**given, "features": features, "confident": torch.zeros(17, dtype=torch.bool)})
+def test_loss_and_gradient_are_zero_without_confident_images() -> None:
+    inputs = random_inputs(1)
+    features = inputs["features"].clone().requires_grad_()
+    loss = fbcsa_loss(**{**inputs, "features": features, "confident": torch.zeros(17, dtype=torch.bool)})
     (loss.fbc + loss.sa).backward()
     assert loss.fbc.item() == loss.sa.item() == 0.0
     assert features.grad is not None

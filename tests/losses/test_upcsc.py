@@ -1,4 +1,4 @@
-"""UPC and SC against the stored cases, against plain loops over pairs, and at the edges."""
+"""UPC and SC compared with stored cases and with plain loops over pairs, and edge cases."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_order_of_views_and_of_classes_does_not_matter(options: dict[str, Any]) 
 
 @every_option
 @pytest.mark.parametrize("confident_share", [0.0, 1.0])
-def test_one_kind_of_view_only(options: dict[str, Any], confident_share: float) -> None:
+def test_batches_with_only_confident_or_only_unconfident_views(options: dict[str, Any], confident_share: float) -> None:
     z, w, prob, confident = make_batch(confident_share=confident_share)
     out = upcsc_loss(z, w, prob, confident, **options)
     empty, full = (out.sc, out.upc) if confident_share else (out.upc, out.sc)
@@ -217,7 +217,7 @@ def test_a_view_with_a_negative_gets_a_gradient(seed: int, surrogate: str, dtype
 
 
 def test_opposite_views_still_get_a_gradient() -> None:
-    """A negative as far as it can be, and a positive as near as it can be, in float32."""
+    """The most distant negative and the nearest positive, in float32."""
     w = torch.eye(2).requires_grad_()
     z = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
     out = upcsc_loss(z, w, torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([True, True]))
@@ -226,7 +226,7 @@ def test_opposite_views_still_get_a_gradient() -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e3, 1e15])
 @pytest.mark.parametrize("form", FORMS)
-def test_finite_for_rows_that_are_no_unit_rows(scale: float, form: str) -> None:
+def test_finite_for_rows_that_are_not_unit_vectors(scale: float, form: str) -> None:
     z, w, prob, confident = make_batch(dtype=torch.float32)
     scaled = (z * scale).detach().requires_grad_()
     assert_all_finite((scaled, w, prob, confident), loss_form=form)
@@ -249,8 +249,10 @@ def test_no_gradient_flows_into_confidences_and_diagnostics() -> None:
 
 def test_reference_is_one_mean_over_all_views() -> None:
     z, w, prob, confident = make_batch()
-    near = F.normalize(z.abs().detach()).requires_grad_()  # all similarities above the floor: nothing is dropped
-    paper, reference = (upcsc_loss(near, w, prob, confident, loss_form=form) for form in FORMS)
+    positive_z = F.normalize(
+        z.abs().detach()
+    ).requires_grad_()  # all similarities are above the floor, so none is dropped
+    paper, reference = (upcsc_loss(positive_z, w, prob, confident, loss_form=form) for form in FORMS)
     share = confident.double().mean()
     torch.testing.assert_close(reference.upc, share * paper.upc)
     torch.testing.assert_close(reference.sc, (1 - share) * paper.sc)
@@ -303,7 +305,7 @@ def test_half_inputs_are_computed_in_float32(half: torch.dtype) -> None:
 
 
 class Sizes(TorchDispatchMode):
-    """Records the number of elements of every tensor an operation returns, and every operation's name."""
+    """Records the size of every tensor that an operation returns, and the name of every operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -329,7 +331,7 @@ def test_no_large_tensor_and_no_wait_for_the_device(options: dict[str, Any]) -> 
     assert not sizes.operations & waits
 
 
-def test_messages() -> None:
+def test_invalid_arguments_have_clear_messages() -> None:
     z, w, prob, confident = make_batch()
     with pytest.raises(ValueError, match="did you mean 'reference'"):
         upcsc_loss(z, w, prob, confident, loss_form="refernce")

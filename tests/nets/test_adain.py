@@ -1,4 +1,4 @@
-"""Style transfer: the networks in the published files, what they do to real pictures, and files that are wrong."""
+"""Style transfer: the published networks, their effect on real images, and invalid files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def picture(domain: str, label: str) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)[None]
 
 
-def test_statistics_become_those_of_the_style() -> None:
+def test_features_take_on_the_statistics_of_the_style() -> None:
     content, style = torch.randn(2, 5, 8, 8), 3 * torch.randn(2, 5, 6, 6) + 1
     moved = adain(content, style)
     torch.testing.assert_close(moved.mean((2, 3)), style.mean((2, 3)), rtol=1e-4, atol=1e-4)
@@ -34,19 +34,19 @@ def test_statistics_become_those_of_the_style() -> None:
 
 
 @needs_weights
-def test_without_style_a_real_picture_comes_back() -> None:
+def test_without_style_a_real_image_is_reconstructed() -> None:
     transfer = load_style_transfer(str(PUBLISHED))
     dog = picture("photo", "dog")
     encoded = transfer.encode(dog)
-    again = transfer.decode(encoded, encoded, 0.0, 128)
-    assert again.shape == dog.shape
-    assert float((again - dog).abs().mean()) < 0.12
-    assert float(torch.corrcoef(torch.stack([again.flatten(), dog.flatten()]))[0, 1]) > 0.7
+    reconstructed = transfer.decode(encoded, encoded, 0.0, 128)
+    assert reconstructed.shape == dog.shape
+    assert float((reconstructed - dog).abs().mean()) < 0.12
+    assert float(torch.corrcoef(torch.stack([reconstructed.flatten(), dog.flatten()]))[0, 1]) > 0.7
 
 
 @needs_weights
-def test_a_photo_takes_on_the_colours_of_a_sketch() -> None:
-    """A sketch has no colour: with all of its style the photo loses most of its own."""
+def test_an_image_takes_on_the_colours_of_a_sketch() -> None:
+    """A sketch has no colour, so the more of its style an image takes on, the less colour it has."""
     transfer = load_style_transfer(str(PUBLISHED))
     content, style = (transfer.encode(picture(domain, "house")) for domain in ("cartoon", "sketch"))
 
@@ -57,7 +57,7 @@ def test_a_photo_takes_on_the_colours_of_a_sketch() -> None:
 
 
 @pytest.mark.parametrize("size", [32, 50])
-def test_pictures_keep_their_size(size: int, adain_dir: Path) -> None:
+def test_images_keep_their_size(size: int, adain_dir: Path) -> None:
     transfer = load_style_transfer(str(adain_dir))
     encoded = transfer.encode(torch.rand(2, 3, size, size))
     assert encoded.numel() * 4 == encoded_bytes(2, size)
@@ -67,7 +67,7 @@ def test_pictures_keep_their_size(size: int, adain_dir: Path) -> None:
 
 
 def test_the_whole_published_encoder_is_accepted(tmp_path: Path, adain_dir: Path) -> None:
-    """Users have the file with all of VGG-19's layers: the same names and more."""
+    """Users may have the file with all layers of VGG-19, which contains more names."""
     encoder = build_encoder().state_dict()
     torch.save({**encoder, "32.weight": torch.zeros(512, 512, 3, 3)}, tmp_path / "vgg_normalised.pth")
     shutil.copy(adain_dir / "decoder.pth", tmp_path)

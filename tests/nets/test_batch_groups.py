@@ -1,4 +1,4 @@
-"""Batch norm by groups in a network that is compiled; the steps that use it are compared with the released code's."""
+"""Batch norm by groups in a compiled network. The steps that use it are compared with the released code elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semilearn_ext.nets.batch_groups import grouped_features
 from semilearn_ext.nets.classifier_net import ClassifierNet
 
 
-def test_a_compiled_network_gives_the_same_features_and_is_compiled_once_per_division() -> None:
+def test_a_compiled_network_gives_the_same_features_and_is_compiled_once_per_grouping() -> None:
     layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     plain = ClassifierNet(nn.Sequential(*layers), 4, 2)
     compiled = deepcopy(plain)

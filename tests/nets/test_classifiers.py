@@ -1,4 +1,4 @@
-"""StyleMatch's and DGWM's classifiers against the released code's numbers, and how they behave in training and test."""
+"""StyleMatch's and DGWM's classifiers compared with numbers of the released code, in training and test mode."""
 
 from __future__ import annotations
 
@@ -23,41 +23,44 @@ def read(path: Path) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value) for name, value in np.load(path).items()}
 
 
-def silent(given: dict[str, torch.Tensor]) -> Passes:
-    return Passes.single(len(given["feat"]), torch.device("cpu"), sample=False)
+def without_noise(recorded: dict[str, torch.Tensor]) -> Passes:
+    return Passes.single(len(recorded["feat"]), torch.device("cpu"), sample=False)
 
 
-def fed_noise(monkeypatch: pytest.MonkeyPatch, noise: torch.Tensor) -> None:
-    """Whatever asks for normal noise gets this."""
+def replace_noise(monkeypatch: pytest.MonkeyPatch, noise: torch.Tensor) -> None:
+    """Replace normal noise by ``noise``."""
     monkeypatch.setattr(torch, "randn", lambda *shape, **_: noise.view(*shape))
 
 
 def test_the_stochastic_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = read(RIVALS / "stochastic_classifier.npz")
+    recorded = read(RIVALS / "stochastic_classifier.npz")
     classifier = StochasticClassifier(24, 7).double()
-    classifier.mu.data, classifier.sigma.data = given["mu"], given["sigma"]
-    fed_noise(monkeypatch, given["noise"])
-    torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
+    classifier.mu.data, classifier.sigma.data = recorded["mu"], recorded["sigma"]
+    replace_noise(monkeypatch, recorded["noise"])
+    torch.testing.assert_close(classifier(recorded["feat"]), recorded["logits_train"], rtol=0, atol=1e-10)
     torch.testing.assert_close(
-        classifier.classify(given["feat"], silent(given)), given["logits_test"], rtol=0, atol=1e-10
+        classifier.classify(recorded["feat"], without_noise(recorded)), recorded["logits_test"], rtol=0, atol=1e-10
     )
-    torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.eval()(recorded["feat"]), recorded["logits_test"], rtol=0, atol=1e-10)
 
 
 def test_the_modulated_classifier_equals_the_released_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = read(RIVALS / "dgwm.npz")
+    recorded = read(RIVALS / "dgwm.npz")
     classifier = ModulatedClassifier(32, 7).double()
     layers = [m for part in (classifier.describe, classifier.generate) for m in part if isinstance(m, nn.Linear)]
     names = ("p1", "p2", "p3", "p4", "p5", "h1", "h2")
     for name, layer in zip(names, [*layers, classifier.by_feature, classifier.by_class], strict=True):
-        layer.weight.data, layer.bias.data = given[f"{name}_weight"], given[f"{name}_bias"]
-    classifier.weight.data = given["weight"]
-    fed_noise(monkeypatch, given["noise"])
-    torch.testing.assert_close(classifier(given["feat"]), given["logits_train"], rtol=0, atol=1e-10)
+        layer.weight.data, layer.bias.data = recorded[f"{name}_weight"], recorded[f"{name}_bias"]
+    classifier.weight.data = recorded["weight"]
+    replace_noise(monkeypatch, recorded["noise"])
+    torch.testing.assert_close(classifier(recorded["feat"]), recorded["logits_train"], rtol=0, atol=1e-10)
     torch.testing.assert_close(
-        classifier.classify(given["feat"], silent(given)), given["logits_pseudo_label"], rtol=0, atol=1e-10
+        classifier.classify(recorded["feat"], without_noise(recorded)),
+        recorded["logits_pseudo_label"],
+        rtol=0,
+        atol=1e-10,
     )
-    torch.testing.assert_close(classifier.eval()(given["feat"]), given["logits_test"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(classifier.eval()(recorded["feat"]), recorded["logits_test"], rtol=0, atol=1e-10)
 
 
 def test_widths_are_the_published_ones_at_512_features() -> None:
@@ -78,8 +81,8 @@ def test_several_passes_in_one_call_equal_one_call_each(kind: type[ModulatedClas
     for number, (sample, noise) in enumerate([(True, drawn[:1]), (False, drawn[:0]), (True, drawn[1:])]):
         classifier.draw = lambda count, noise=noise: noise  # type: ignore[method-assign]
         rows = index == number
-        alone = classifier.classify(features[rows], Passes.single(10, torch.device("cpu"), sample))
-        torch.testing.assert_close(together[rows], alone, rtol=0, atol=1e-12)
+        separate = classifier.classify(features[rows], Passes.single(10, torch.device("cpu"), sample))
+        torch.testing.assert_close(together[rows], separate, rtol=0, atol=1e-12)
 
 
 def test_passes_without_noise_repeat_and_the_others_do_not() -> None:
@@ -87,10 +90,10 @@ def test_passes_without_noise_repeat_and_the_others_do_not() -> None:
     classifier = ModulatedClassifier(16, 5)
     passes = Passes.of_sizes([6, 6, 6], [True, False, True], torch.device("cpu"))
     features = torch.randn(18, 16)
-    one, other = classifier.classify(features, passes), classifier.classify(features, passes)
-    assert torch.equal(one[6:12], other[6:12])
-    assert (one[:6] != other[:6]).any(dim=1).all()
-    assert (one[12:] != other[12:]).any(dim=1).all()
+    first, second = classifier.classify(features, passes), classifier.classify(features, passes)
+    assert torch.equal(first[6:12], second[6:12])
+    assert (first[:6] != second[:6]).any(dim=1).all()
+    assert (first[12:] != second[12:]).any(dim=1).all()
 
 
 def test_noise_is_drawn_in_training_only() -> None:

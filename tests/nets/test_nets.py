@@ -1,4 +1,4 @@
-"""Networks speak USB's language, and ImageNet weights are real or an error."""
+"""Networks have USB's interface, and missing ImageNet weights are an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHTS = SHARED / "weights" / "resnet18_imagenet_recalibrated.pth"
 @pytest.mark.parametrize(
     ("name", "features"), [("cnn", 256), ("resnet18", 512), ("resnet_mini", 128), ("wrn_28_2", 128)]
 )
-def test_usbs_contract(name: str, features: int) -> None:
+def test_networks_have_usbs_interface(name: str, features: int) -> None:
     net = net_builder(settings_from(net=name, img_size=32))(num_classes=7).eval()
     x = torch.randn(2, 3, 32, 32)
     out = net(x)
@@ -75,7 +75,7 @@ def test_recalibrated_weights_load_as_float32() -> None:
         ({"a": torch.ones(1)}, "does not fit the network"),
     ],
 )
-def test_a_wrong_file_is_a_clear_error(tmp_path: Path, content: object, expected: str) -> None:
+def test_an_invalid_file_is_a_clear_error(tmp_path: Path, content: object, expected: str) -> None:
     path = tmp_path / "weights.pth"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -85,8 +85,8 @@ def test_a_wrong_file_is_a_clear_error(tmp_path: Path, content: object, expected
         net_builder(settings_from(net="resnet18", pretrained=True, pretrain_path=str(path)))(num_classes=7)
 
 
-def test_embedded_weights_tell_characters_apart() -> None:
-    """The nearest class mean of features, on pictures of ten characters that the network was not trained on."""
+def test_embedded_weights_distinguish_characters() -> None:
+    """Nearest class means of features, on images of ten characters that the network was not trained on."""
     characters = "AKRWehq&?+"
     rows = [
         to_bytes(draw_print(np.random.default_rng([77, label, number]), FONTS[number], character, LOOK))

@@ -1,4 +1,4 @@
-"""Files passed with --extend: all of them count, their content is part of the experiment, and their state is saved."""
+"""Files passed with --extend: all are loaded, their content is part of the experiment, and their state is saved."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from semilearn_ext import registry, training
-from semilearn_ext.engine.checkpoint import checkpoint_files, load
 from semilearn_ext.errors import UserError
-from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings, config_hash
+from tests.conftest import FinalStates
 
 Tiny = Callable[..., Settings]
 PLUGIN = """
@@ -45,7 +44,7 @@ class Mine(Plugin):
 
 
 @pytest.fixture(autouse=True)
-def forget(tmp_path: Path) -> Iterator[None]:
+def remove_extensions(tmp_path: Path) -> Iterator[None]:
     yield
     for path in tmp_path.rglob("*.py"):
         registry.remove(str(path.resolve()))
@@ -58,23 +57,19 @@ def write(path: Path, name: str, weight: float = 0.01) -> str:
 
 
 def test_a_plugins_tensors_and_numbers_resume_bit_for_bit(
-    tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
+    tiny: Tiny, final_states: FinalStates, tmp_path: Path
 ) -> None:
-    """Parameter, buffer, plain tensor, number and list, with no code in the plug-in."""
+    """Parameter, buffer, plain tensor, number and list, without any code in the plug-in."""
     values = {"algorithm": "fixmatch_mine", "extend": write(tmp_path / "mine.py", "mine"), "num_train_iter": 6}
-    unbroken, broken = (tiny(**values, save_dir=str(tmp_path / part)) for part in ("unbroken", "broken"))
-    training.run(unbroken)
-    stop_after(broken, 3)
-    training.run(broken)
-    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
-    extra = one.pop("plugins.mine._extra_state")
+    expected, actual = final_states(tiny, 3, **values)
+    extra = expected.pop("plugins.mine._extra_state")
     assert extra["steps"] == 6
     assert extra["history"] == [1, 2, 3, 4, 5, 6]
-    resumed = other.pop("plugins.mine._extra_state")
+    resumed = actual.pop("plugins.mine._extra_state")
     assert torch.equal(extra.pop("queue"), resumed.pop("queue"))
     assert extra == resumed
-    assert all(torch.equal(one[key], other[key]) for key in one)
-    assert float(one["plugins.mine.scale"]) != 1
+    assert all(torch.equal(expected[key], actual[key]) for key in expected)
+    assert float(expected["plugins.mine.scale"]) != 1
 
 
 def test_state_that_cannot_be_saved_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
@@ -99,7 +94,7 @@ def test_an_edited_plugin_is_another_experiment(tiny: Tiny, tmp_path: Path) -> N
         training.run(edited)
 
 
-def test_two_files_of_one_name_both_count(tiny: Tiny, tmp_path: Path) -> None:
+def test_two_files_with_the_same_name_are_both_loaded(tiny: Tiny, tmp_path: Path) -> None:
     files = [write(tmp_path / "a" / "mine.py", "one"), write(tmp_path / "b" / "mine.py", "two")]
     settings = tiny(algorithm="fixmatch_one_two", extend=",".join(files), one_weight=0.1, two_weight=0.2)
     assert settings.plugins == ("one", "two")
@@ -125,7 +120,9 @@ def test_two_files_that_declare_the_same_name_are_refused(tiny: Tiny, tmp_path: 
         ('{"sup_loss": (1.0, features.mean())}', "another logged loss is already called 'sup_loss'"),
     ],
 )
-def test_losses_of_another_form_are_one_line(returned: str, expected: str, tiny: Tiny, tmp_path: Path) -> None:
+def test_losses_of_a_wrong_form_are_an_error_in_one_line(
+    returned: str, expected: str, tiny: Tiny, tmp_path: Path
+) -> None:
     path = Path(write(tmp_path / "mine.py", "mine"))
     code, _, _ = path.read_text().partition("        self.mean.lerp_")
     path.write_text(f"{code}        return {returned}\n")
@@ -177,11 +174,11 @@ class Small(Plugin):
 """
 
 
-def test_one_file_may_bring_all_four_kinds(tiny: Tiny, tmp_path: Path) -> None:
+def test_one_file_can_contribute_all_four_kinds(tiny: Tiny, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(ALL_KINDS)
     values = {"dataset": "flat", "net": "meannet", "algorithm": "halfmatch_small_upcsc", "target_domain": "c"}
-    settings = tiny(extend=str(path), **values, batch_size=4, img_size=8, labels_per_class=2)
+    settings = tiny(extend=str(path), **values, batch_size=4, img_size=8, cutout=4, labels_per_class=2)
     result = training.run(settings).result
     assert (result["title"], result["dataset"]) == ("HalfMatch + Small + UPCSC", "flat")
     assert result["metrics"]["train/small_weight"] == 0.1

@@ -23,7 +23,7 @@ from semilearn_ext.settings import Settings, settings_from
 
 Tiny = Callable[..., Settings]
 HOSTS = sorted(spec.name for spec in registry.ALGORITHMS if not spec.no_plugins and not spec.unavailable)
-# Some images are confident in the few steps of a test.
+# Thresholds that some images pass within the few steps of a test.
 BALANCED: dict[str, dict[str, Any]] = {
     "dash": {"num_wu_iter": 2},
     **{
@@ -64,8 +64,8 @@ def one_step(algorithm: Any, domains: bool = True) -> None:
     algorithm.step(**first_batch(algorithm, domains))
 
 
-def seen_in_one_step(algorithm: Any, wants: Wants | None = None, domains: bool = True) -> StepOutput:
-    """What a plug-in sees of the first step."""
+def output_of_one_step(algorithm: Any, wants: Wants | None = None, domains: bool = True) -> StepOutput:
+    """What a plug-in gets in the first step."""
     algorithm.it, algorithm.epoch = 0, 0
     batch = algorithm.process_batch(**first_batch(algorithm, domains))
     algorithm.out_dict, algorithm.log_dict = algorithm.train_step(**batch)
@@ -74,38 +74,38 @@ def seen_in_one_step(algorithm: Any, wants: Wants | None = None, domains: bool =
 
 
 @pytest.mark.parametrize("base", HOSTS)
-def test_every_base_with_a_threshold_takes_it(base: str, tiny: Tiny) -> None:
+def test_every_base_with_a_threshold_supports_upcsc(base: str, tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm=f"{base}_upcsc", batch_size=12, num_train_iter=2, **BALANCED.get(base, {})))
     algorithm.train()
     record = algorithm.metrics[-1]
     for name in ("train/upc", "train/sc", "train/confident_share", "train/candidates", "train/negative_share"):
         assert record[name] == record[name], name
-    seen = seen_in_one_step(algorithm)
+    output = output_of_one_step(algorithm)
     images = 12
-    assert seen.prob.shape == (images, 10)
-    torch.testing.assert_close(seen.prob.sum(1), torch.ones(images), rtol=0, atol=1e-4)
-    assert not seen.prob.requires_grad
-    assert seen.mask.shape == (images,)
-    assert {view.features.shape for view in seen.unlabelled} == {(images, 256)}
-    assert {view.logits.shape for view in seen.unlabelled} == {(images, 10)}
-    assert len(seen.unlabelled) == {"pseudolabel": 1, "comatch": 3, "stylematch": 3}.get(base, 2)
-    assert all(view.features.requires_grad and view.logits.requires_grad for view in seen.unlabelled)
-    assert seen.labelled.features.shape == (12, 256)
-    assert seen.domain is not None
-    assert sorted(seen.domain.tolist()) == sorted([0, 1, 2] * 4)
+    assert output.prob.shape == (images, 10)
+    torch.testing.assert_close(output.prob.sum(1), torch.ones(images), rtol=0, atol=1e-4)
+    assert not output.prob.requires_grad
+    assert output.mask.shape == (images,)
+    assert {view.features.shape for view in output.unlabelled} == {(images, 256)}
+    assert {view.logits.shape for view in output.unlabelled} == {(images, 10)}
+    assert len(output.unlabelled) == {"pseudolabel": 1, "comatch": 3, "stylematch": 3}.get(base, 2)
+    assert all(view.features.requires_grad and view.logits.requires_grad for view in output.unlabelled)
+    assert output.labelled.features.shape == (12, 256)
+    assert output.domain is not None
+    assert sorted(output.domain.tolist()) == sorted([0, 1, 2] * 4)
 
 
 @pytest.mark.parametrize("base", HOSTS)
 def test_views_belong_to_their_images(base: str, tiny: Tiny) -> None:
     """Row i of every view, of the confidences and of the labels is image i."""
     algorithm = build(tiny(algorithm=f"{base}_upcsc", batch_size=6, **BALANCED.get(base, {})))
-    seen = seen_in_one_step(algorithm)
+    output = output_of_one_step(algorithm)
     weak = algorithm.loader_dict["train_ulb"].dataset[0, 0]["x_ulb_w"]
     labelled = algorithm.loader_dict["train_lb"].dataset[0, 0]["x_lb"]
     net = getattr(algorithm.model, "backbone", None)
     net = net if hasattr(net, "classifier") else algorithm.model
-    torch.testing.assert_close(seen.unlabelled[0].features, net(weak, only_feat=True), rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(seen.labelled.features, net(labelled, only_feat=True), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(output.unlabelled[0].features, net(weak, only_feat=True), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(output.labelled.features, net(labelled, only_feat=True), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("plugin", "parts"), [("upc", ["upc"]), ("sc", ["sc"]), ("upcsc", ["upc", "sc"])])
@@ -123,14 +123,14 @@ def test_the_loss_is_the_bases_plus_the_weighted_parts(plugin: str, parts: list[
     assert {name for name in ("upc", "sc") if f"train/{name}" in logs} == set(parts)
 
 
-def test_it_is_the_pure_function_on_what_was_seen(tiny: Tiny) -> None:
+def test_the_losses_equal_the_pure_function_of_the_views(tiny: Tiny) -> None:
     algorithm = half_confident(tiny(algorithm="fixmatch_upcsc", batch_size=24, surrogate="average"))
-    seen = seen_in_one_step(algorithm)
+    output = output_of_one_step(algorithm)
     algorithm.add_plugin_losses()
     plugin = algorithm.plugins["upcsc"]
-    z = normalize(plugin.feature_projector(torch.cat([view.features for view in seen.unlabelled])), dim=1)
+    z = normalize(plugin.feature_projector(torch.cat([view.features for view in output.unlabelled])), dim=1)
     w = normalize(plugin.proxy_projector(algorithm.model.classifier.weight), dim=1)
-    out = upcsc_loss(z, w, torch.cat([seen.prob] * 2), torch.cat([seen.mask] * 2), surrogate="average")
+    out = upcsc_loss(z, w, torch.cat([output.prob] * 2), torch.cat([output.mask] * 2), surrogate="average")
     assert float(algorithm.log_dict["train/upc"]) == pytest.approx(out.upc.item(), rel=1e-5)
     assert float(algorithm.log_dict["train/sc"]) == pytest.approx(out.sc.item(), rel=1e-5)
 
@@ -146,7 +146,7 @@ def test_projectors_backbone_and_class_weights_get_a_gradient(tiny: Tiny) -> Non
         assert gradient.abs().max() > 0, name
 
 
-def test_modules_live_in_the_model_with_a_rate_of_their_own(tiny: Tiny) -> None:
+def test_modules_are_part_of_the_model_and_have_their_own_rate(tiny: Tiny) -> None:
     settings = tiny(algorithm="fixmatch_upcsc", lr_plugin=0.0005, projector_dim=64)
     algorithm = build(settings)
     groups = {group["name"]: group for group in algorithm.optimizer.param_groups}
@@ -162,7 +162,7 @@ def test_modules_live_in_the_model_with_a_rate_of_their_own(tiny: Tiny) -> None:
     assert "plugins.upcsc.proxy_projector.weight" in state["model"]
 
 
-def test_inference_does_without_them(tiny: Tiny) -> None:
+def test_inference_does_not_use_the_projectors(tiny: Tiny) -> None:
     algorithm = build(tiny(algorithm="fixmatch_upcsc"))
     calls = []
     algorithm.plugins["upcsc"].feature_projector.register_forward_hook(lambda *_: calls.append(1))
@@ -176,7 +176,7 @@ def test_no_domain_labels_are_needed(tiny: Tiny) -> None:
     with_domains = algorithm.out_dict["loss"].item()
     one_step(algorithm, domains=False)
     assert algorithm.out_dict["loss"].item() == with_domains
-    assert seen_in_one_step(algorithm, domains=False).domain is None
+    assert output_of_one_step(algorithm, domains=False).domain is None
 
 
 def test_two_plugins_on_one_base(tiny: Tiny) -> None:
@@ -196,34 +196,20 @@ def test_which_views_are_contrasted(views: str, count: int, step: str, tiny: Tin
     assert sum(rows) == count
 
 
-def test_the_base_alone_is_not_changed(tiny: Tiny) -> None:
-    """With weight 0 the trained network is bit for bit that of the base."""
-    plain, silent = (
+def test_a_plugin_of_weight_zero_does_not_change_the_base(tiny: Tiny) -> None:
+    """The trained network equals that of the base bit for bit."""
+    plain, with_plugin = (
         build(tiny(algorithm=name, **options))
         for name, options in (("fixmatch", {}), ("fixmatch_upcsc", {"upc_weight": 0.0, "sc_weight": 0.0}))
     )
-    silent.model.load_state_dict({**silent.model.state_dict(), **plain.model.state_dict()})
+    with_plugin.model.load_state_dict({**with_plugin.model.state_dict(), **plain.model.state_dict()})
     plain.train()
-    silent.train()
+    with_plugin.train()
     for name, parameter in plain.model.named_parameters():
-        assert torch.equal(parameter, dict(silent.model.named_parameters())[name]), name
+        assert torch.equal(parameter, dict(with_plugin.model.named_parameters())[name]), name
 
 
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
-    tiny: Tiny, stop_after: Callable[[Settings, int], None], tmp_path: Path
-) -> None:
-    unbroken, broken = (
-        tiny(algorithm="freematch_upcsc", num_train_iter=6, num_eval_iter=6, save_dir=str(tmp_path / folder))
-        for folder in ("unbroken", "broken")
-    )
-    training.run(unbroken)
-    stop_after(broken, 3)
-    training.run(broken)
-    one, other = (load(checkpoint_files(run_path(settings))[-1])["model"] for settings in (unbroken, broken))
-    assert all(torch.equal(one[key], other[key]) for key in one if not key.endswith("_extra_state"))
-
-
-def test_the_observation_is_recorded(tiny: Tiny) -> None:
+def test_rates_of_unconfident_images_are_recorded(tiny: Tiny) -> None:
     settings = tiny(algorithm="fixmatch_upcsc")
     training.run(settings)
     record = RunFolder(run_path(settings)).read_metrics()[-1]
@@ -250,17 +236,20 @@ def test_the_names_are_in_usbs_registry() -> None:
         ({"algorithm": "fixmatch", "surrogate": "top1"}, "not an option of fixmatch; it belongs to sc, upcsc"),
     ],
 )
-def test_a_wrong_combination_is_refused_at_once(values: dict[str, str], expected: str) -> None:
+def test_incompatible_methods_are_refused(values: dict[str, str], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         settings_from(**values)
 
 
 @pytest.mark.parametrize("step", ["usb", "reference"])
 @pytest.mark.parametrize("base", ["fixmatch", "stylematch"])
-@pytest.mark.parametrize("plugin", ["upcsc", "fbcsa", "dgwm", "upcsc_fbcsa_dgwm"])
-def test_mixed_precision(base: str, plugin: str, step: str, tiny: Tiny) -> None:
-    """The network in bfloat16, the plug-ins' losses in float32, and every parameter with a gradient."""
-    algorithm = build(tiny(algorithm=f"{base}_{plugin}", step=step, precision="bf16", num_train_iter=2, p_cutoff=0.15))
+def test_three_plugins_in_mixed_precision(base: str, step: str, tinier: Tiny) -> None:
+    """The network in bfloat16, the plug-ins' losses in float32, and every parameter with a gradient.
+
+    ``tests/engine/test_mixed_precision.py`` compares every method with a single plug-in with float32.
+    """
+    values = {"precision": "bf16", "num_train_iter": 2, "p_cutoff": 0.25}
+    algorithm = build(tinier(algorithm=f"{base}_upcsc_fbcsa_dgwm", step=step, **values))
     algorithm.train()
     assert algorithm.out_dict["loss"].dtype is torch.float32
     assert torch.isfinite(algorithm.out_dict["loss"])
@@ -274,7 +263,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 def test_the_plugin_of_the_docs_works(tiny: Tiny, tmp_path: Path) -> None:
-    """One file, under 25 lines, passed with --extend."""
+    """It is one file of fewer than 25 lines, passed with --extend."""
     code = PAGE.read_text().split("<!-- plugin -->")[1].split("```")[1].removeprefix("python\n")
     assert len(code.splitlines()) < 25
     (tmp_path / "entropy.py").write_text(code)
@@ -296,7 +285,7 @@ def test_the_plugin_of_the_docs_works(tiny: Tiny, tmp_path: Path) -> None:
         ("def f(:", "SyntaxError"),
     ],
 )
-def test_a_wrong_file_of_ones_own_is_a_clear_error(tmp_path: Path, content: str | None, expected: str) -> None:
+def test_an_invalid_extension_is_a_clear_error(tmp_path: Path, content: str | None, expected: str) -> None:
     path = tmp_path / "mine.py"
     if content:
         path.write_text(content)

@@ -1,4 +1,4 @@
-"""Runs that all report tests share."""
+"""Runs for all tests of reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.report.write_run import domains, write_run
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Path]:
     """Write one run below ``tmp_path / "runs"``."""
-    return lambda accuracy, **about: write_run(tmp_path / "runs", accuracy, **about)
+    return lambda accuracy, **fields: write_run(tmp_path / "runs", accuracy, **fields)
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def tree(run: Callable[..., Path], tmp_path: Path) -> Path:
 def complete_seeds(run: Callable[..., Path]) -> Callable[..., None]:
     """All targets of some seeds, with ``accuracy + seed`` percent each."""
 
-    def write(accuracy: float, seeds: tuple[int, ...] = (1, 2, 3, 4, 5), **about: Any) -> None:
+    def write(accuracy: float, seeds: tuple[int, ...] = (1, 2, 3, 4, 5), **fields: Any) -> None:
         for seed in seeds:
-            for target in domains(about.get("dataset", "digits_mini")):
-                run(accuracy + seed, seed=seed, target_domain=target, **about)
+            for target in domains(fields.get("dataset", "digits_mini")):
+                run(accuracy + seed, seed=seed, target_domain=target, **fields)
 
     return write

@@ -1,4 +1,4 @@
-"""The mean over targets of complete seeds, against plain loops."""
+"""The mean over targets and complete seeds, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def runs() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "method", "target", "seed", "value"])
 
 
-def test_only_complete_seeds_count(runs: pd.DataFrame) -> None:
+def test_only_complete_seeds_are_averaged(runs: pd.DataFrame) -> None:
     means = seed_means(runs, TARGETS, BY)
     assert means.to_numpy().tolist() == [["d", "x", 1, 15.0], ["d", "x", 2, 40.0]]
     table = over_seeds(means, BY)
@@ -33,7 +33,7 @@ def test_only_complete_seeds_count(runs: pd.DataFrame) -> None:
     assert table.loc[0, "std"] == pytest.approx(np.std([15, 40], ddof=1))
 
 
-def test_what_is_missing_is_named(runs: pd.DataFrame) -> None:
+def test_missing_targets_are_listed(runs: pd.DataFrame) -> None:
     missing = incomplete_seeds(runs, TARGETS, BY)
     assert missing.to_numpy().tolist() == [["d", "x", 3, ("b",)], ["d", "y", 1, ("a",)]]
 
@@ -51,7 +51,7 @@ def test_runs_with_other_epochs_are_interpolated() -> None:
     ]
 
 
-def test_runs_with_the_same_epochs_are_not_touched() -> None:
+def test_runs_with_the_same_epochs_are_not_changed() -> None:
     rows = [("d", target, 1, epoch, 1.0) for target in "ab" for epoch in (1, 2)]
     frame = pd.DataFrame(rows, columns=["dataset", "target", "seed", "epoch", "value"])
     pd.testing.assert_frame_equal(on_common_epochs(frame, ["dataset"], ["value"]), frame)

@@ -1,4 +1,4 @@
-"""What cannot be trusted is named and left out; the numbers of the rest stay right."""
+"""Results that cannot be trusted are named and left out, without affecting the others."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_result_is_named_and_left_out(name: str, run: Callable[..., Path], tmp_path: Path) -> None:
-    spoil, words = BAD[name]
+    damage, words = BAD[name]
     bad = run(99, target_domain="street")
     good = run(80, target_domain="pen")
-    spoil(bad)
+    damage(bad)
     records = read_records([tmp_path / "runs"])
     assert list(records.runs["path"]) == [good]
     assert len(records.warnings) == 1
@@ -88,7 +88,7 @@ def test_two_results_of_one_run_that_differ_are_both_left_out(run: Callable[...,
     assert "different results of the same run (0.8000, 0.7000); all left out" in records.warnings[0]
 
 
-def test_one_folder_reached_twice_is_one_folder(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_folder_that_is_given_twice_counts_once(run: Callable[..., Path], tmp_path: Path) -> None:
     path = run(80)
     os.symlink(tmp_path / "runs", tmp_path / "link")
     os.symlink(tmp_path / "runs", path.parents[1] / "circle")
@@ -107,12 +107,12 @@ def test_unfinished_runs_are_counted(run: Callable[..., Path], tmp_path: Path) -
     assert [path.name for path in records.unfinished["path"]] == ["seed2"]
 
 
-def test_no_such_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: no such folder"):
         read_records([tmp_path / "nowhere"])
 
 
-def test_nothing_finished(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_folders_without_finished_runs_are_refused(run: Callable[..., Path], tmp_path: Path) -> None:
     (run(80) / "result.json").unlink()
     with pytest.raises(UserError, match=r"no finished run \(1 unfinished\)"):
         build([tmp_path / "runs"], ["summary"], (), "last")
@@ -132,7 +132,7 @@ def test_comparing_a_method_without_runs_is_refused(tree: Path) -> None:
         "[]\n",
     ],
 )
-def test_evaluations_that_cannot_be_drawn(text: str, run: Callable[..., Path], tmp_path: Path) -> None:
+def test_invalid_evaluations_are_left_out_of_the_curves(text: str, run: Callable[..., Path], tmp_path: Path) -> None:
     (run(80) / "metrics.jsonl").write_text(text)
     run(80, target_domain="texture")
     built = build([tmp_path / "runs"], ["by_target"], (), "last")
@@ -156,7 +156,7 @@ def test_a_curve_is_over_complete_seeds_and_interpolated_between_evaluations(
     assert curve.std["target/top1"] == pytest.approx([0.707, 0.707, 0.707])
 
 
-def test_a_method_without_unlabelled_images_has_curves_of_the_rest(
+def test_a_method_without_unlabelled_images_has_the_other_curves(
     complete_seeds: Callable[..., None], tmp_path: Path
 ) -> None:
     complete_seeds(70, seeds=(1, 2), base="erm")
@@ -182,7 +182,7 @@ def test_a_method_without_unlabelled_images_has_curves_of_the_rest(
         {"seed": 10**40},
     ],
 )
-def test_what_no_run_writes_is_named_and_left_out(
+def test_fields_that_no_run_writes_are_named_and_left_out(
     values: dict[str, Any], run: Callable[..., Path], tmp_path: Path
 ) -> None:
     good, bad = run(80), run(90, target_domain="street")

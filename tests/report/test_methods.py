@@ -24,7 +24,7 @@ def test_names_and_titles(method: MethodId, name: str, title: str) -> None:
     assert (method.name, method.title) == (name, title)
 
 
-def test_the_recorded_title_counts_only_for_what_is_not_registered() -> None:
+def test_the_recorded_title_is_used_only_for_unregistered_methods() -> None:
     assert MethodId("fixmatch", ("entropy",), "", "FixMatch + Entropy!").title == "FixMatch + Entropy!"
     assert MethodId("mymatch", (), "", "MyMatch").title == "MyMatch"
     assert MethodId("fixmatch", ("upcsc",), "", "an older title").title == "FixMatch + UPCSC"
@@ -35,13 +35,13 @@ def test_the_title_is_not_part_of_the_identity() -> None:
     assert len({MethodId("fixmatch", ("upc",)), MethodId("fixmatch", (), "upc"), MethodId("fixmatch")}) == 3
 
 
-def test_baselines() -> None:
+def test_baselines_of_methods() -> None:
     assert MethodId("fixmatch").baseline is None
     assert MethodId("fixmatch", ("upcsc",), "top1_proxy").baseline == MethodId("fixmatch")
     assert MethodId("softmatch", (), "low").baseline == MethodId("softmatch")
 
 
-def test_a_variant_is_never_taken_for_a_plugin(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+def test_a_variant_is_never_mistaken_for_a_plugin(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
     complete_seeds(70, dataset="pacs", variant="sc")
     complete_seeds(75, dataset="pacs", plugins=("sc",))
     complete_seeds(80, dataset="pacs", plugins=("entropy",), title="FixMatch + Entropy")
@@ -59,7 +59,7 @@ def test_a_variant_is_never_taken_for_a_plugin(complete_seeds: Callable[..., Non
     assert list(data.loc["fixmatch_sc", ["base", "plugins", "variant"]]) == ["fixmatch", "sc", ""]
 
 
-def test_benchmarks() -> None:
+def test_titles_of_datasets_and_settings() -> None:
     assert (dataset_title("pacs"), dataset_title("folder birds")) == ("PACS", "folder birds")
     assert setting_title("pacs", 1) == "PACS, 1 label per class"
     assert setting_title("office_home", 10) == "OfficeHome, 10 labels per class"

@@ -1,4 +1,4 @@
-"""Any recorded number can be tabled, and what it is called and how it is printed follows from its name."""
+"""Any recorded number can be shown in tables; its title and format follow from its name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(root: Path, metric: str, *names: str) -> Report:
         ("lr/backbone", "lr/backbone", "lr/backbone"),
     ],
 )
-def test_titles(name: str, title: str, axis: str) -> None:
+def test_titles_of_metrics(name: str, title: str, axis: str) -> None:
     assert (Metric(name).title, Metric(name).axis) == (title, axis)
 
 
@@ -56,12 +56,12 @@ def test_a_share_is_printed_in_percent(complete_seeds: CompleteSeeds, tmp_path: 
     assert table.title == "All runs: keep rate on unlabelled source images"
     assert table.caption.startswith("Keep rate on unlabelled source images (unlabeled/keep_rate) in percent, at the ")
     assert table.panels[0].columns[1].title == "keep rate"
-    # More is not better, so nothing is best.
+    # A higher keep rate is not better, so no value is marked as best.
     assert not any(cell.bold for cell in rows.values())
     assert list(table.data["metric"]) == ["unlabeled/keep_rate"] * 2
 
 
-def test_a_loss_is_printed_as_it_is(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
+def test_a_loss_is_not_printed_in_percent(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     complete_seeds(70, seeds=(1, 2), dataset="pacs", more={"train/upc": 3.25})
     built = report(tmp_path / "runs", "train/upc", "summary", "by_target", "label_10")
     assert [table.panels[0].rows[0][1].text for table in built.tables[:2]] == ["3.250 ± 0.000 [n=2]"] * 2
@@ -70,7 +70,7 @@ def test_a_loss_is_printed_as_it_is(complete_seeds: CompleteSeeds, tmp_path: Pat
     assert [column.title for column in built.tables[2].panels[0].columns] == ["Method", "upc"]
 
 
-def test_every_table_takes_any_metric(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
+def test_every_table_supports_any_metric(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     for plugins in ((), ("upc",), ("upcsc",), ("dgwm",)):
         complete_seeds(70, dataset="pacs", plugins=plugins, more={"train/extra": 1.5})
     built = report(tmp_path / "runs", "train/extra")

@@ -1,4 +1,4 @@
-"""Tables from runs written by hand. Every expected number was worked out on paper (see the fixture ``tree``)."""
+"""Tables of artificial runs. Every expected number was computed by hand (see the fixture ``tree``)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def texts(panel: Panel) -> dict[str, list[str]]:
     return {row[0].text: [cell.text.translate(plain) for cell in row[1:]] for row in panel.rows}
 
 
-def row(data: pd.DataFrame, **about: object) -> pd.Series:
-    found = data[(data[list(about)] == list(about.values())).all(axis=1)]
-    assert len(found) == 1
-    return found.iloc[0]
+def row(data: pd.DataFrame, **fields: object) -> pd.Series:
+    rows = data[(data[list(fields)] == list(fields.values())).all(axis=1)]
+    assert len(rows) == 1
+    return rows.iloc[0]
 
 
 def test_mean_over_targets_then_mean_and_deviation_over_seeds(tree: Path) -> None:
@@ -44,7 +44,7 @@ def test_mean_over_targets_then_mean_and_deviation_over_seeds(tree: Path) -> Non
     assert (upcsc["base"], upcsc["plugins"], upcsc["change"]) == ("fixmatch", "upcsc", pytest.approx(2.25))
 
 
-def test_what_is_printed(tree: Path) -> None:
+def test_printed_cells(tree: Path) -> None:
     panel = table(tree, "summary").panels[0]
     assert texts(panel) == {
         "FreeMatch": ["76.5 ± 0.7 [n=2]", "12"],
@@ -61,7 +61,7 @@ def test_a_seed_without_all_targets_is_not_in_the_mean_and_noted(tree: Path) -> 
     assert "FreeMatch (digits_mini, 10 labels per class): seed 3 without print, so not in the mean." in built.notes
 
 
-def test_by_target(tree: Path) -> None:
+def test_the_table_by_target(tree: Path) -> None:
     panel = table(tree, "by_target").panels[0]
     assert [column.title for column in panel.columns] == ["Method", "pen", "texture", "street", "print", "mean"]
     assert texts(panel)["FixMatch"] == ["93.0 ± 1.6", "80.0 ± 0.0", "70.0 ± 0.0", "60.0 ± 0.0", "75.8 ± 0.4"]
@@ -78,7 +78,7 @@ def test_by_target(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(("protocol", "mean"), [("last", 75.75), ("source_val", 74.75), ("oracle", 76.75)])
-def test_protocols(tree: Path, protocol: str, mean: float) -> None:
+def test_every_protocol_has_its_mean_and_caption(tree: Path, protocol: str, mean: float) -> None:
     built = table(tree, "summary", protocol=protocol)
     assert row(built.data, method="fixmatch")["mean"] == pytest.approx(mean)
     assert f"protocol {protocol}" in built.caption
@@ -90,12 +90,12 @@ def test_averaged_weights_are_a_protocol_and_runs_without_are_named(run: Callabl
     shares = {"last": 0.5, "source_val": 0.5, "oracle": 0.5}
     for target in ("pen", "texture", "street", "print"):
         run(50, target_domain=target, top1={**shares, "ema": 0.75, "swa": 0.625})
-    bare = run(50, base="freematch")
-    made = report(tmp_path / "runs", "summary", protocol="swa")
-    assert list(made.tables[0].data["mean"]) == [62.5]
-    assert "the uniform average of the weights over the end of training" in made.tables[0].caption
-    assert made.tables[0].panels[0].columns[1].title == "accuracy (SWA weights)"
-    assert f"{bare}: has no averaged weights of kind swa; left out" in made.warnings
+    without_averages = run(50, base="freematch")
+    built = report(tmp_path / "runs", "summary", protocol="swa")
+    assert list(built.tables[0].data["mean"]) == [62.5]
+    assert "the uniform average of the weights over the end of training" in built.tables[0].caption
+    assert built.tables[0].panels[0].columns[1].title == "accuracy (SWA weights)"
+    assert f"{without_averages}: has no averaged weights of kind swa; left out" in built.warnings
     assert list(report(tmp_path / "runs", "summary", protocol="ema").tables[0].data["mean"]) == [75]
     with pytest.raises(UserError, match="no run has averaged weights of kind ema; train with --average ema"):
         report(tmp_path / "runs" / "digits_mini" / "10lpc" / "freematch", "summary", protocol="ema")
@@ -144,18 +144,18 @@ def test_other_protocols_are_not_compared_with_the_paper(complete_seeds: Callabl
     assert built.data["paper_mean"].isna().all()
 
 
-def test_ablations_by_their_variants(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+def test_ablations_are_identified_by_their_variants(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
     complete_seeds(60, dataset="pacs")
     for k, variant in enumerate(("", "top1_proxy", "avg_proxy"), start=1):
         complete_seeds(60 + k, dataset="pacs", plugins=("upcsc",), variant=variant)
     complete_seeds(70, dataset="pacs", plugins=("upc",), variant="without_uu")
     built = report(tmp_path / "runs", *TABLES)
-    shown = {one.name: one.panels[0] for one in built.tables}
-    assert texts(shown["ablation_sc"])["FixMatch + UPCSC (top1 proxy)"] == ["65.0 ± 1.6 (+2.0)", "78.9", "-13.9"]
-    assert texts(shown["ablation_sc"])["FixMatch + UPCSC"] == ["64.0 ± 1.6 (+1.0)", "79.6 ± 0.7", "-15.6"]
-    assert texts(shown["ablation_upc"])["FixMatch + UPC (without uu)"] == ["73.0 ± 1.6 (+10.0)", "78.0", "-5.0"]
+    panels = {table.name: table.panels[0] for table in built.tables}
+    assert texts(panels["ablation_sc"])["FixMatch + UPCSC (top1 proxy)"] == ["65.0 ± 1.6 (+2.0)", "78.9", "-13.9"]
+    assert texts(panels["ablation_sc"])["FixMatch + UPCSC"] == ["64.0 ± 1.6 (+1.0)", "79.6 ± 0.7", "-15.6"]
+    assert texts(panels["ablation_upc"])["FixMatch + UPC (without uu)"] == ["73.0 ± 1.6 (+10.0)", "78.0", "-5.0"]
     assert "ablation: no runs for this table; left out" in built.absent
-    assert {"plugins", "plugins_freematch", "label_5"} & set(shown) == set()
+    assert {"plugins", "plugins_freematch", "label_5"} & set(panels) == set()
 
 
 def test_panels_by_label_count(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_change_is_over_the_seeds_that_both_have(complete_seeds: Callable[...,
     assert [note for note in built.notes if "the change from FixMatch is over seeds 4, 5, which both have" in note]
 
 
-def test_no_seed_in_common(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
+def test_methods_without_a_common_seed_have_no_change(complete_seeds: Callable[..., None], tmp_path: Path) -> None:
     complete_seeds(70, seeds=(1, 2))
     complete_seeds(72, seeds=(3,), base="fixmatch", plugins=("upcsc",))
     built = table(tmp_path / "runs", "summary")
@@ -192,7 +192,7 @@ def test_no_seed_in_common(complete_seeds: Callable[..., None], tmp_path: Path) 
     assert [note for note in built.notes if "is shown, because they have no seed in common" in note]
 
 
-def test_only_incomplete_seeds(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_incomplete_seeds_have_no_mean(run: Callable[..., Path], tmp_path: Path) -> None:
     run(80, target_domain="pen")
     built = report(tmp_path / "runs", "summary", "by_target")
     assert texts(built.tables[0].panels[0])["FixMatch"][0] == "- [n=0]"
@@ -202,7 +202,7 @@ def test_only_incomplete_seeds(run: Callable[..., Path], tmp_path: Path) -> None
 
 def test_side_by_side_in_the_given_order(tree: Path) -> None:
     built = report(tree, compared=("fixmatch_upcsc", "freematch"))
-    assert [one.name for one in built.tables] == ["compare", "compare_statistics"]
+    assert [table.name for table in built.tables] == ["compare", "compare_statistics"]
     assert list(texts(built.tables[0].panels[0])) == ["FixMatch + UPCSC", "FreeMatch"]
 
 
@@ -226,12 +226,12 @@ def test_no_observation_without_an_evaluation_near_epoch_three(
     assert built.absent == ["observation: no runs for this table; left out"]
 
 
-def test_own_data(run: Callable[..., Path], tmp_path: Path) -> None:
-    """The targets are those that were run, and two folders are two benchmarks."""
+def test_two_folders_of_images_are_two_datasets(run: Callable[..., Path], tmp_path: Path) -> None:
+    """Their targets are those that were run."""
     for folder in ("birds", "fish"):
         for target in ("sea", "sky"):
-            about = {"dataset": "folder", "target_domain": f"{folder}_{target}", "config_hash": folder}
-            run(80, **about, config={"data_dir": f"/somewhere/{folder}"})
+            fields = {"dataset": "folder", "target_domain": f"{folder}_{target}", "config_hash": folder}
+            run(80, **fields, config={"data_dir": f"/somewhere/{folder}"})
     panels = table(tmp_path / "runs", "summary").panels
     assert [(panel.title, texts(panel)["FixMatch"][0]) for panel in panels] == [
         ("folder birds, 10 labels per class", "80.0 [n=1]"),

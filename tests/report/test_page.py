@@ -1,4 +1,4 @@
-"""The page in a real browser: no errors, no network, sorting, filters, and nothing wider than a phone."""
+"""The page in a real browser: no errors, no network access, sorting, filters, and the width of a phone."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
         pytest.skip("no Chromium on this machine")
     with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        chromium = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 
 
 @pytest.fixture
 def file(tree: Path, complete_seeds: Callable[..., None], run: Callable[..., Path], tmp_path: Path) -> Path:
-    """Two benchmarks, two label counts, an unfinished run, and names that would break a careless page."""
+    """Two datasets, two label counts, an unfinished run, and names that need escaping."""
     for labels in (5, 10):
         complete_seeds(60 + labels, dataset="pacs", labels_per_class=labels, more={"train/upc": 2.5})
     run(50, variant="<script>alert(1)&")
@@ -44,24 +44,24 @@ def file(tree: Path, complete_seeds: Callable[..., None], run: Callable[..., Pat
 
 @pytest.fixture
 def visit(browser: Any, file: Path) -> Iterator[Callable[..., Any]]:
-    """Open the page; whatever it says in the console, asks the network for or throws is an error."""
-    troubles: list[str] = []
+    """Open the page; console messages, network requests and exceptions are errors."""
+    problems: list[str] = []
     contexts = []
 
     def open_page(**options: Any) -> Any:
         context = browser.new_context(**options)
         contexts.append(context)
         tab = context.new_page()
-        tab.on("console", lambda message: troubles.append(message.text))
-        tab.on("pageerror", lambda error: troubles.append(str(error)))
-        tab.on("request", lambda request: request.url.startswith(("file:", "data:")) or troubles.append(request.url))
+        tab.on("console", lambda message: problems.append(message.text))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("request", lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url))
         tab.goto(file.as_uri())
         return tab
 
     yield open_page
     for context in contexts:
         context.close()
-    assert troubles == []
+    assert problems == []
 
 
 def first_column(tab: Any, section: str) -> list[str]:
@@ -81,7 +81,7 @@ def test_a_click_sorts_and_a_second_click_reverses(visit: Callable[..., Any]) ->
     up = first_column(tab, "label_10")
     assert head.get_attribute("aria-sort") == "ascending"
     assert up[:3] == ["FixMatch", "FreeMatch", "FixMatch + UPCSC"]
-    # What was not run stays last, whichever way round.
+    # Methods without runs are last in both directions.
     assert (
         set(down[3:]) == set(up[3:]) == {"ERM", "MeanTeacher", "StyleMatch", "FreeMatch + UPCSC", "StyleMatch + UPCSC"}
     )
@@ -91,7 +91,7 @@ def test_a_click_sorts_and_a_second_click_reverses(visit: Callable[..., Any]) ->
     assert head.get_attribute("aria-sort") == "none"
 
 
-def test_filters(visit: Callable[..., Any]) -> None:
+def test_filters_hide_tables_columns_and_rows(visit: Callable[..., Any]) -> None:
     tab = visit(viewport=DESK)
     tab.get_by_label("Label count").select_option("5")
     assert tab.locator("#label_10").is_hidden()
@@ -114,7 +114,7 @@ def test_filters(visit: Callable[..., Any]) -> None:
     assert all("UPCSC" in name for name in first_column(tab, "label_10"))
 
 
-def test_curves_and_bars(visit: Callable[..., Any]) -> None:
+def test_curves_and_bars_are_drawn(visit: Callable[..., Any]) -> None:
     tab = visit(viewport=DESK)
     curves = tab.locator("#curves figure", has_text="digits_mini, 10 labels")
     assert curves.locator(".legend button").all_inner_texts() == ["FreeMatch", "FixMatch", "FixMatch + UPCSC"]
@@ -128,7 +128,7 @@ def test_curves_and_bars(visit: Callable[..., Any]) -> None:
     assert curves.locator("svg[role=img] path").count() == 4
     bars = tab.locator("#bars figure", has_text="digits_mini, 10 labels")
     drawn = bars.locator("svg[role=img] rect:not([fill=transparent])")
-    # Three methods by four targets and the mean; the oddly named one ran on pen alone.
+    # Three methods on four targets and the mean; the method with the special name has only one target.
     assert drawn.count() == 3 * 5 + 1
 
 
@@ -173,8 +173,8 @@ def test_the_page_is_complete(visit: Callable[..., Any], file: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone(visit: Callable[..., Any], scheme: str) -> None:
+def test_the_page_fits_a_phone_in_light_and_dark_mode(visit: Callable[..., Any], scheme: str) -> None:
     tab = visit(viewport=PHONE, color_scheme=scheme)
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
-    back = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
+    background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]

@@ -1,4 +1,4 @@
-"""Runs to a record and back: tables from the record have the same bytes as tables from the run folders."""
+"""Records: tables of records have the same bytes as tables of run folders, and damaged records are detected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_tables(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.fixture
 def third(run: Callable[..., Path]) -> Path:
-    """A run with numbers that need all their digits, a metric that no other has, and an infinite one."""
+    """A run with numbers of many digits, a metric that no other run has, and an infinite metric."""
     more = {"unlabeled/uus_rate": 1 / 3, "train/mine": 2 / 7, "unlabeled/kept_top1": None, "train/inf": float("inf")}
     more |= {"train/zero": 0.0, "lr/a": 1e-7}
     path = run(100 / 3, base="softmatch", seed=7, more=more, config={"pretrain_path": "/my/w.pth"})
@@ -50,7 +50,7 @@ def test_tables_from_a_record_have_the_same_bytes(
     monkeypatch.chdir(tmp_path)
     assert make_tables(monkeypatch, "runs", "--out", "from_runs") == 0
     assert make_tables(monkeypatch, "record", "--out", "from_record") == 0
-    ours, theirs = (
+    from_runs, from_record = (
         {
             name: text.replace("ssdg tables runs --out from_runs", "COMMAND").replace(
                 "ssdg tables record --out from_record", "COMMAND"
@@ -59,13 +59,13 @@ def test_tables_from_a_record_have_the_same_bytes(
         }
         for out in ("from_runs", "from_record")
     )
-    assert {"tables.md", "page.html", "csv/runs.csv", "csv/statistics.csv", "latex/all.tex"} <= ours.keys()
-    assert "c0ffee" in ours["page.html"]
-    assert ours == theirs
-    assert f"{2 / 7}" in theirs["csv/runs.csv"]
+    assert {"tables.md", "page.html", "csv/runs.csv", "csv/statistics.csv", "latex/all.tex"} <= from_runs.keys()
+    assert "c0ffee" in from_runs["page.html"]
+    assert from_runs == from_record
+    assert f"{2 / 7}" in from_record["csv/runs.csv"]
 
 
-def test_a_record_is_small_and_says_nothing_of_the_machine(third: Path, tmp_path: Path) -> None:
+def test_a_record_is_small_and_contains_no_machine_paths(third: Path, tmp_path: Path) -> None:
     collect([tmp_path / "runs"], tmp_path / "record")
     (folder,) = (tmp_path / "record/digits_mini/10lpc/softmatch").iterdir()
     texts = content(folder)
@@ -76,7 +76,7 @@ def test_a_record_is_small_and_says_nothing_of_the_machine(third: Path, tmp_path
     assert not [text for text in texts.values() if str(tmp_path) in text or "/my/" in text]
 
 
-def test_records_grow_in_any_order_and_lose_nothing(tree: Path, run: Callable[..., Path], tmp_path: Path) -> None:
+def test_records_can_be_merged_in_any_order(tree: Path, run: Callable[..., Path], tmp_path: Path) -> None:
     shutil.copytree(tree / "digits_mini/10lpc/fixmatch", tmp_path / "other/digits_mini/10lpc/fixmatch")
     for seed in (1, 2):
         for path in (tree / "digits_mini/10lpc/fixmatch").glob(f"*/seed{seed}"):
@@ -85,8 +85,8 @@ def test_records_grow_in_any_order_and_lose_nothing(tree: Path, run: Callable[..
     collect([tmp_path / "other"], tmp_path / "there")
     first = collect([tmp_path / "there"], tmp_path / "here")
     assert (first.added, first.known) == (8, 12)
-    again = collect([tmp_path / "there", tmp_path / "other", tree], tmp_path / "here")
-    assert again.added == 0
+    second = collect([tmp_path / "there", tmp_path / "other", tree], tmp_path / "here")
+    assert second.added == 0
     collect([tmp_path / "here"], tmp_path / "there")
     assert content(tmp_path / "here") == content(tmp_path / "there")
     assert len(read_records([tmp_path / "here"]).runs) == 51
@@ -112,7 +112,7 @@ def test_two_results_of_one_run_that_differ_are_an_error_that_names_both(
 
 
 def sign(folder: Path) -> None:
-    """Checksums for what is in ``folder``, as somebody who means it would write them."""
+    """Write valid checksums for the current files in ``folder``."""
     names = ("experiment.yaml", "runs.csv", "curves.csv")
     sums = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
     (folder / "SHA256SUMS").write_text("".join(sums))
@@ -126,8 +126,8 @@ def test_an_interrupted_write_is_repaired(
     for seed in (1, 2):
         run(80, seed=seed)
         run(70, seed=seed, base="softmatch")
-    whole, record = tmp_path / "whole", tmp_path / "record"
-    collect([tmp_path / "runs"], whole)
+    complete, record = tmp_path / "complete", tmp_path / "record"
+    collect([tmp_path / "runs"], complete)
     if grows:
         collect(list((tmp_path / "runs").rglob("seed1")), record)
     write, count = files.write_text, itertools.count(1)
@@ -143,7 +143,7 @@ def test_an_interrupted_write_is_repaired(
             collect([tmp_path / "runs"], record)
     assert read_records([record]).warnings == [] if record.is_dir() else True
     collect([tmp_path / "runs"], record)
-    assert content(record) == content(whole)
+    assert content(record) == content(complete)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_record_without_checksums_is_left_out(kind: str, run: Callable[..., Pa
     assert warning.startswith(f"{sums}: {'is missing' if kind == 'missing' else 'cannot be read'}")
 
 
-SPOIL: dict[str, tuple[str, Callable[[str], str], str]] = {
+DAMAGE: dict[str, tuple[str, Callable[[str], str], str]] = {
     "short line": ("runs.csv", lambda text: text[:-30], r"runs.csv:2: damaged: \d+ values in \d+ columns"),
     "merge": ("runs.csv", lambda text: text + "<<<<<<< HEAD\n", "runs.csv:3: damaged: 1 values"),
     "word": ("curves.csv", lambda text: text.replace(",10,", ",ten,"), "curves.csv:2: damaged: 'ten' is not a number"),
@@ -210,13 +210,13 @@ SPOIL: dict[str, tuple[str, Callable[[str], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPOIL)
-def test_a_damaged_record_is_named_and_never_written_over(name: str, run: Callable[..., Path], tmp_path: Path) -> None:
-    file, spoil, words = SPOIL[name]
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_record_is_named_and_never_overwritten(name: str, run: Callable[..., Path], tmp_path: Path) -> None:
+    file, damage, words = DAMAGE[name]
     run(80)
     collect([tmp_path / "runs"], tmp_path / "record")
     path = next((tmp_path / "record").rglob(file))
-    path.write_text(spoil(path.read_text()))
+    path.write_text(damage(path.read_text()))
     sign(path.parent)
     before = content(tmp_path / "record")
     records = read_records([tmp_path / "record"])
@@ -227,7 +227,7 @@ def test_a_damaged_record_is_named_and_never_written_over(name: str, run: Callab
     assert content(tmp_path / "record") == before
 
 
-def test_a_record_cannot_write_elsewhere(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_record_cannot_write_outside_its_folder(run: Callable[..., Path], tmp_path: Path) -> None:
     run(80)
     collect([tmp_path / "runs"], tmp_path / "record")
     path = next((tmp_path / "record").rglob("experiment.yaml"))
@@ -238,7 +238,7 @@ def test_a_record_cannot_write_elsewhere(run: Callable[..., Path], tmp_path: Pat
     assert not (tmp_path / "a").exists()
 
 
-def test_a_folder_of_runs_is_no_record(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_folder_of_runs_is_refused_as_a_record(run: Callable[..., Path], tmp_path: Path) -> None:
     run(80)
     before = content(tmp_path)
     with pytest.raises(UserError, match=r"contains runs, such as .*seed1; choose a folder for records alone"):
@@ -246,7 +246,7 @@ def test_a_folder_of_runs_is_no_record(run: Callable[..., Path], tmp_path: Path)
     assert content(tmp_path) == before
 
 
-def test_check_finds_what_was_edited(
+def test_check_detects_edited_tables(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collect([tree], tmp_path / "record")
@@ -267,7 +267,7 @@ def test_check_finds_what_was_edited(
     assert "out/csv/summary.csv:" in capsys.readouterr().err
 
 
-def test_the_command(
+def test_the_command_adds_runs_and_reports_counts(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tree / "digits_mini/10lpc/fixmatch/pen/seed1/result.json").unlink()
@@ -280,7 +280,7 @@ def test_the_command(
     assert not (tmp_path / "other").exists()
 
 
-def test_tables_in_a_markdown_file_are_made_from_the_records_that_it_names(
+def test_tables_in_markdown_files_are_built_from_the_named_records(
     run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -294,10 +294,12 @@ def test_tables_in_a_markdown_file_are_made_from_the_records_that_it_names(
     assert make_tables(monkeypatch, "--markdown", "page.md", "--check") == 2
     assert page.read_text() == text
     assert make_tables(monkeypatch, "--markdown", "page.md") == 0
-    made = page.read_text()
-    assert made.startswith("before\n<!-- glance: ")
-    assert made.endswith(" |\n<!-- end of table -->\nafter\n")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in made.splitlines() if line.startswith("| ")]
+    text_after = page.read_text()
+    assert text_after.startswith("before\n<!-- glance: ")
+    assert text_after.endswith(" |\n<!-- end of table -->\nafter\n")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text_after.splitlines() if line.startswith("| ")
+    ]
     assert rows == [
         ["Method", "accuracy", "gain over the base, 95 % interval", "better in"],
         ["FixMatch", "61.0 ± 1.4 [n=2]", "–", "–"],  # noqa: RUF001
@@ -317,7 +319,7 @@ def test_tables_in_a_markdown_file_are_made_from_the_records_that_it_names(
         (["--markdown", "unknown.md"], "no finished runs of 'fixmtch'; did you mean 'fixmatch'"),
     ],
 )
-def test_a_markdown_file_that_names_nothing_is_one_line(
+def test_an_invalid_markdown_file_is_an_error_in_one_line(
     words: list[str],
     message: str,
     run: Callable[..., Path],

@@ -1,4 +1,4 @@
-"""Our runs beside numbers of the released code."""
+"""Our runs next to numbers of the released code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semilearn_ext.report.released import read_numbers, released_table
 PUBLISHED = Path(__file__).parents[2] / "results" / "pacs96" / "released_code.csv"
 
 
-def test_mean_and_range_beside_the_released_code(
+def test_mean_and_range_next_to_the_released_code(
     run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed, accuracy in ((1, 55), (2, 56), (3, 60)):
@@ -45,7 +45,7 @@ def test_mean_and_range_beside_the_released_code(
     assert "released code (github.com/dongkwani/UPCSC), real PACS at 96 pixels, 3 epochs" in text
 
 
-def test_mistakes(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(run: Callable[..., Path], tmp_path: Path) -> None:
     run(50)
     results = build([tmp_path / "runs"], (), (), "last").results
     with pytest.raises(UserError, match="there are no runs of any of its methods and targets"):

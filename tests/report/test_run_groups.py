@@ -1,4 +1,4 @@
-"""Runs of one method that are not one experiment are shown separately, with what differs."""
+"""Runs of one method that belong to different experiments are shown separately, with their differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def summary(root: Path) -> tuple[Report, dict[str, str]]:
     return built, {row[0].text: row[1].text for row in built.tables[0].panels[0].rows}
 
 
-def test_config_hashes(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
+def test_runs_with_different_configs_are_separate(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     complete_seeds(70, seeds=(1, 2), config_hash="aaa", config={"lr": 0.03})
     complete_seeds(80, seeds=(3, 4), config_hash="bbb", config={"lr": 0.3})
     built, rows = summary(tmp_path / "runs")
@@ -34,11 +34,11 @@ def test_config_hashes(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     [
         ("version", ("0.1.0", "0.2.0"), ("version 0.1.0", "version 0.2.0")),
         ("scale", ("paper", "reduced"), ("paper scale", "reduced scale")),
-        # The settings that are shown do not differ: the file behind pretrain_path did.
+        # The shown settings are equal, but the content of the file in pretrain_path differed.
         ("config_hash", ("aaa", "bbb"), ("config aaa", "config bbb")),
     ],
 )
-def test_what_else_may_differ(
+def test_runs_with_other_differences_are_separate(
     complete_seeds: CompleteSeeds, tmp_path: Path, field: str, values: tuple[str, str], words: tuple[str, str]
 ) -> None:
     complete_seeds(70, seeds=(1, 2), **{field: values[0]})
@@ -47,7 +47,7 @@ def test_what_else_may_differ(
     assert rows == {f"FixMatch [{words[0]}]": "71.5 ± 0.7 [n=2]", f"FixMatch [{words[1]}]": "83.0 [n=1]"}
 
 
-def test_the_base_with_the_same_settings_is_taken(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
+def test_the_baseline_has_the_same_settings(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     complete_seeds(70, config_hash="aaa", seeds=(1, 2), config={"lr": 0.03})
     complete_seeds(60, config_hash="bbb", seeds=(3, 4), config={"lr": 0.3})
     complete_seeds(75, base="fixmatch", plugins=("upcsc",), seeds=(1, 2), config={"lr": 0.03})
@@ -55,7 +55,7 @@ def test_the_base_with_the_same_settings_is_taken(complete_seeds: CompleteSeeds,
     assert rows["FixMatch + UPCSC"] == "76.5 ± 0.7 (+5.0) [n=2]"
 
 
-def test_no_base_is_taken_when_none_has_the_same_settings(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
+def test_there_is_no_baseline_without_the_same_settings(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:
     complete_seeds(70, config_hash="aaa", seeds=(1, 2), config={"lr": 0.03})
     complete_seeds(60, config_hash="bbb", seeds=(3, 4), config={"lr": 0.3})
     complete_seeds(75, base="fixmatch", plugins=("upcsc",), seeds=(1, 2), config={"lr": 3.0})
@@ -73,7 +73,7 @@ def test_a_method_that_differs_from_its_base_in_more_is_marked(complete_seeds: C
     assert any(f"differs from FixMatch in more than the method: {differ}" in note for note in built.tables[0].notes)
 
 
-def test_a_config_that_cannot_be_read(run: Callable[..., Path], tmp_path: Path) -> None:
+def test_an_invalid_config_is_named(run: Callable[..., Path], tmp_path: Path) -> None:
     path = run(70)
     (path / "config.yaml").write_text("a: [1")
     built, rows = summary(tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""Paired comparisons: by hand where that is possible, else scipy called directly."""
+"""Paired comparisons, compared with values computed by hand or by scipy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table(root: Path, *compared: str) -> Table:
     return built.tables[-1]
 
 
-def test_the_tree_worked_out_by_hand(tree: Path) -> None:
+def test_the_comparison_equals_values_computed_by_hand(tree: Path) -> None:
     """Differences of the seeds: 0.75, 1.5, 2.25, 3, 3.75. Wins: texture 5, print 4; ties: street 5, print 1."""
     built = table(tree).data.iloc[0]
     assert (built["method"], built["against"], built["n"]) == ("fixmatch_upcsc", "fixmatch", 5)
@@ -33,7 +33,7 @@ def test_the_tree_worked_out_by_hand(tree: Path) -> None:
     assert 0.75 < built["low"] < 2.25 < built["high"] < 3.75
 
 
-def test_what_is_printed(tree: Path) -> None:
+def test_printed_cells(tree: Path) -> None:
     built = table(tree)
     cells = [cell.text for cell in built.panels[0].rows[0]]
     assert cells[:2] == ["FixMatch + UPCSC against FixMatch", "+2.2"]
@@ -42,7 +42,7 @@ def test_what_is_printed(tree: Path) -> None:
         assert words in built.caption
 
 
-def test_only_common_pairs_count_and_the_others_are_noted(tree: Path) -> None:
+def test_only_common_pairs_are_compared_and_the_others_are_noted(tree: Path) -> None:
     built = table(tree, "fixmatch", "freematch")
     row = built.data.iloc[0]
     # FreeMatch has seeds 1 and 2 complete, and seed 3 without print: 11 pairs; FixMatch has 9 more.
@@ -61,16 +61,16 @@ def test_no_complete_seed_in_common(run: Callable[..., Path], tmp_path: Path) ->
     assert "no seed has all targets" in built.notes[-1]
 
 
-def test_against_scipy() -> None:
+def test_test_and_interval_equal_scipy() -> None:
     ours, theirs = np.array([71.0, 74.5, 70.2, 77.7, 73.1]), np.array([70.1, 74.9, 68.0, 74.4, 72.0])
     difference = ours - theirs
     assert t_test(ours, theirs) == stats.ttest_rel(ours, theirs).pvalue
-    found = stats.bootstrap((difference,), np.mean, method="percentile", rng=0, n_resamples=9999).confidence_interval
-    assert interval(difference) == (found.low, found.high)
+    expected = stats.bootstrap((difference,), np.mean, method="percentile", rng=0, n_resamples=9999).confidence_interval
+    assert interval(difference) == (expected.low, expected.high)
     assert interval(difference) == interval(difference)
 
 
-def test_sign_flips_against_all_of_them() -> None:
+def test_sign_flips_equal_an_enumeration() -> None:
     difference = np.array([0.9, -0.4, 2.2, 3.3, 1.1])
     means = [np.mean(signs * difference) for signs in product((1, -1), repeat=5)]
     extreme = np.mean([abs(mean) >= abs(difference.mean()) - 1e-12 for mean in means])
@@ -78,16 +78,16 @@ def test_sign_flips_against_all_of_them() -> None:
     assert smallest_exact_p(5) == 0.0625
 
 
-def test_differences_that_do_not_vary_have_no_t() -> None:
+def test_constant_differences_have_no_t_test() -> None:
     seeds = [{"seed": seed, "target": "a", "value": 70.0 + seed} for seed in range(5)]
-    ours = pd.DataFrame(seeds)
-    found = compare(ours.assign(value=ours["value"] + 1), ours, ["a"])
-    assert np.isnan(found.t_test)
-    assert (found.difference, found.low, found.high, found.sign_flip) == (1.0, 1.0, 1.0, 0.0625)
+    runs = pd.DataFrame(seeds)
+    comparison = compare(runs.assign(value=runs["value"] + 1), runs, ["a"])
+    assert np.isnan(comparison.t_test)
+    assert (comparison.difference, comparison.low, comparison.high, comparison.sign_flip) == (1.0, 1.0, 1.0, 0.0625)
 
 
 def test_one_seed_has_no_test() -> None:
-    one = pd.DataFrame([{"seed": 1, "target": "a", "value": 70.0}])
-    found = compare(one.assign(value=71.0), one, ["a"])
-    assert (found.difference, found.wins) == (1.0, 1)
-    assert np.isnan([found.low, found.high, found.t_test, found.sign_flip]).all()
+    run = pd.DataFrame([{"seed": 1, "target": "a", "value": 70.0}])
+    comparison = compare(run.assign(value=71.0), run, ["a"])
+    assert (comparison.difference, comparison.wins) == (1.0, 1)
+    assert np.isnan([comparison.low, comparison.high, comparison.t_test, comparison.sign_flip]).all()

@@ -31,19 +31,19 @@ def test_one_target_has_no_mean() -> None:
     assert list(by_target([result("x", 0.6)]).index) == ["x"]
 
 
-def test_averaged_weights_have_columns_where_all_runs_have_them() -> None:
-    both = [result("x", 0.6), result("y", 0.7)]
-    assert "ema, swa" not in render(both)
-    for one, share in zip(both, (0.8, 0.6), strict=True):
-        one["top1"] = {**one["top1"], "ema": share}  # type: ignore[dict-item]
-    both[0]["top1"] = {**both[0]["top1"], "swa": 0.5}  # type: ignore[dict-item]
-    frame = by_target(both)
+def test_averaged_weights_have_columns_if_all_runs_have_them() -> None:
+    results = [result("x", 0.6), result("y", 0.7)]
+    assert "ema, swa" not in render(results)
+    for entry, share in zip(results, (0.8, 0.6), strict=True):
+        entry["top1"] = {**entry["top1"], "ema": share}  # type: ignore[dict-item]
+    results[0]["top1"] = {**results[0]["top1"], "swa": 0.5}  # type: ignore[dict-item]
+    frame = by_target(results)
     assert list(frame.columns) == ["last", "source_val", "oracle", "ema", "seconds"]
     assert frame.loc["mean", "ema"] == pytest.approx(70)
-    assert "ema, swa: averaged weights" in render(both)
+    assert "ema, swa: averaged weights" in render(results)
 
 
-def test_the_text_explains_itself() -> None:
+def test_the_text_explains_the_columns() -> None:
     text = render([result("x", 0.6), result("y", 0.7)])
     for words in ("seed 1 (one seed)", "scale: reduced", "oracle*", "is an upper bound and not a result"):
         assert words in text

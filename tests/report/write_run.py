@@ -1,4 +1,4 @@
-"""Writes the folder of a finished run, so that the expected content of a table can be worked out on paper."""
+"""Write the folder of an artificial finished run, so that the expected tables can be computed by hand."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def domains(dataset: str) -> tuple[str, ...]:
     return DATASETS.get(dataset, "test").domains
 
 
-def write_run(root: Path, accuracy: float, **about: Any) -> Path:
+def write_run(root: Path, accuracy: float, **fields: Any) -> Path:
     """A finished run with ``accuracy`` percent. Keywords: any field of the result, ``config``, ``epochs``, ``more``
     (further metrics of every evaluation)."""
-    config, epochs, more = about.pop("config", {}), about.pop("epochs", (1.0, 2.0, 3.0)), about.pop("more", {})
+    config, epochs, more = fields.pop("config", {}), fields.pop("epochs", (1.0, 2.0, 3.0)), fields.pop("more", {})
     records = [
         {
             "iteration": int(10 * epoch),
@@ -52,7 +52,7 @@ def write_run(root: Path, accuracy: float, **about: Any) -> Path:
         "seconds": 12.0,
         "version": "0.1.0",
         "scale": "reduced",
-        **about,
+        **fields,
     }
     method = MethodId(result["base"], tuple(result["plugins"]), result["variant"])
     result.setdefault("title", method_title(method.base, method.plugins, method.variant))
@@ -64,8 +64,8 @@ def write_run(root: Path, accuracy: float, **about: Any) -> Path:
     algorithm = "_".join((method.base, *method.plugins))
     named = {"algorithm": algorithm, "dataset": result["dataset"], "lr": 0.03, "save_dir": str(root)}
     folder.config_file.write_text(json.dumps({**named, **config}))
-    made_with = {"git": "c0ffee", "packages": {"torch": "2.11.0", "numpy": "2.4.6"}}
-    files.write_json(folder.environment_file, made_with, flush=False)
+    environment = {"git": "c0ffee", "packages": {"torch": "2.11.0", "numpy": "2.4.6"}}
+    files.write_json(folder.environment_file, environment, flush=False)
     files.write_json(folder.split_file, {"train_x": [["a", 0, "print"]]}, flush=False)
     folder.metrics_file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return folder.path

@@ -1,4 +1,4 @@
-"""A sweep whose jobs need no slow imports: everything is real except for the training itself.
+"""A sweep whose jobs need no slow imports: everything is real except for the training.
 
     light_sweep.py SAVE_DIR TARGETS SEEDS STEPS [SLOTS]       plan the runs and run them
     light_sweep.py job FOLDER --attempt N                     the process of one job

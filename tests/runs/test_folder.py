@@ -1,4 +1,4 @@
-"""A run's folder is never overwritten by another experiment, and its files are complete or absent."""
+"""The folder of a run is never overwritten by another experiment, and its files are complete or do not exist."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from semilearn_ext.settings import Settings, config_hash, extensions
 Tiny = Callable[..., Settings]
 
 
-def test_the_path_says_what_the_run_is(tiny: Tiny) -> None:
+def test_the_path_identifies_the_run(tiny: Tiny) -> None:
     path = run_path(tiny(algorithm="freematch", target_domain="street", seed=3))
     assert path.parts[-5:] == ("digits_mini", "5lpc", "freematch", "street", "seed3")
 
 
-def test_a_variant_has_a_folder_and_a_name_of_its_own(tiny: Tiny) -> None:
+def test_a_variant_has_its_own_folder_and_name(tiny: Tiny) -> None:
     settings = tiny(p_cutoff=0.5, variant="low")
     assert run_path(settings).parts[-3] == "fixmatch--low"
     result = summarise(settings, records((0.5, 0.4)), "reduced")
@@ -34,7 +34,7 @@ def test_a_variant_has_a_folder_and_a_name_of_its_own(tiny: Tiny) -> None:
     assert result["title"] == "FixMatch (low)"
 
 
-def test_the_same_experiment_may_continue(tiny: Tiny) -> None:
+def test_the_same_experiment_can_continue(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
@@ -42,7 +42,7 @@ def test_the_same_experiment_may_continue(tiny: Tiny) -> None:
     assert folder.read_metrics() == [{"iteration": 1}]
 
 
-def test_another_experiment_is_refused_and_nothing_is_lost(tiny: Tiny) -> None:
+def test_another_experiment_is_refused_and_no_file_is_lost(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     claim(folder, tiny())
     folder.append_metrics({"iteration": 1})
@@ -64,7 +64,7 @@ def test_a_run_that_ended_before_its_first_step_leaves_no_claim(tiny: Tiny) -> N
         claim(folder, tiny(lr=0.7))
 
 
-def test_a_run_that_was_killed_while_it_claimed_its_folder_can_begin(tiny: Tiny) -> None:
+def test_a_run_that_was_killed_while_claiming_its_folder_can_start(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     claim(folder, tiny())
     folder.config_file.unlink()
@@ -89,7 +89,7 @@ def test_a_folder_with_other_files_is_refused(tiny: Tiny) -> None:
     assert (folder.path / "thesis.tex").read_text() == "dear"
 
 
-def test_files_of_sweeps_and_locks_do_not_count_and_stay(tiny: Tiny) -> None:
+def test_files_of_sweeps_and_locks_are_ignored_and_kept(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     folder.path.mkdir(parents=True)
     for name in ("job.json", "state.json", "console.txt", "lock.json", ".config.yaml.123.tmp"):
@@ -98,8 +98,8 @@ def test_files_of_sweeps_and_locks_do_not_count_and_stay(tiny: Tiny) -> None:
     claim(folder, tiny())
     (folder.path / "tensorboard").mkdir()
     claim(folder, tiny(lr=0.5, overwrite=True))
-    left = {path.name for path in folder.path.iterdir()}
-    assert left == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml", "identity.json"}
+    remaining = {path.name for path in folder.path.iterdir()}
+    assert remaining == {"job.json", "state.json", "console.txt", "lock.json", "config.yaml", "identity.json"}
 
 
 def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> None:
@@ -120,7 +120,7 @@ def test_a_run_that_another_process_trains_is_never_overwritten(tiny: Tiny) -> N
     assert not (folder.path / "lock.json").exists()
 
 
-def test_an_incomplete_line_is_no_evaluation(tiny: Tiny) -> None:
+def test_an_incomplete_line_is_ignored(tiny: Tiny) -> None:
     folder = RunFolder(run_path(tiny()))
     claim(folder, tiny())
     folder.write_metrics([{"iteration": 2}, {"iteration": 4}])
@@ -136,7 +136,7 @@ def records(*pairs: tuple[float, float]) -> list[dict[str, float]]:
     ]
 
 
-def test_three_protocols() -> None:
+def test_accuracies_of_the_three_protocols() -> None:
     metrics = records((0.5, 0.90), (0.8, 0.60), (0.8, 0.65), (0.7, 0.70))
     assert accuracies(metrics) == {"last": 0.70, "source_val": 0.65, "oracle": 0.90}
 
@@ -196,31 +196,38 @@ def test_all_runs_are_found_each_once_and_links_are_followed(tmp_path: Path) -> 
     (tmp_path / "runs" / "a" / "one" / "tensorboard" / "config.yaml").touch()
     (tmp_path / "link").symlink_to(tmp_path / "runs")
     (tmp_path / "runs" / "d" / "circle").symlink_to(tmp_path)
-    found = find_runs([tmp_path / "runs", tmp_path / "link", tmp_path / "runs" / "a" / "one"])
-    assert [folder.path.name for folder in found] == ["one", "two", "three"]
+    folders = find_runs([tmp_path / "runs", tmp_path / "link", tmp_path / "runs" / "a" / "one"])
+    assert [folder.path.name for folder in folders] == ["one", "two", "three"]
     with pytest.raises(UserError, match="nowhere: no such folder"):
         list(find_runs([tmp_path / "nowhere"]))
+
+
+def test_a_run_is_found_in_its_own_place_and_not_by_a_link_that_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "seed1").mkdir()
+    (tmp_path / "seed1" / "result.json").touch()
+    (tmp_path / "seed0").symlink_to("seed1")
+    assert [folder.path.name for folder in find_runs([tmp_path])] == ["seed1"]
 
 
 def test_links_out_of_the_given_folders_are_named_and_not_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place in ("runs/a", "runs2/private"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "result.json").touch()
+    for path in ("runs/a", "runs2/private"):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "result.json").touch()
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs2")
     assert [folder.path.name for folder in find_runs([tmp_path / "runs"])] == ["a"]
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'runs' / 'link'}: link out of {tmp_path / 'runs'}, not followed" in said
-    assert len(said.splitlines()) == 1
-    found = find_runs([tmp_path / "runs", tmp_path / "runs2"])
-    assert [folder.path.name for folder in found] == ["a", "private"]
+    errors = capsys.readouterr().err
+    assert f"{tmp_path / 'runs' / 'link'}: link out of {tmp_path / 'runs'}, not followed" in errors
+    assert len(errors.splitlines()) == 1
+    folders = find_runs([tmp_path / "runs", tmp_path / "runs2"])
+    assert [folder.path.name for folder in folders] == ["a", "private"]
     assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
 def extension(tmp_path: Path) -> Iterator[Path]:
-    """A file for --extend that brings a dataset called ``lunar``."""
+    """A file for --extend with a dataset called ``lunar``."""
     path = tmp_path / "mine.py"
     write_extension(path, "lunar")
     yield path

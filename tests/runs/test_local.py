@@ -1,4 +1,4 @@
-"""Sweeps of real processes: shared, killed, stopped, continued. Only the training is replaced by a light one."""
+"""Sweeps with real processes: shared, killed, stopped, continued. Only the training is replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.runs.job import Job, Record, State, Status, read_record, read_status
 from semilearn_ext.runs.local import assign_slots, summary, threads_per_run, visible_gpus
 from semilearn_ext.runs.process_pool import Outcome, Pool, by_command
+from tests.forked import wait_for
 from tests.runs.light_sweep import STARTS, STEPS
 
 SCRIPT = Path(__file__).with_name("light_sweep.py")
@@ -46,21 +46,14 @@ def steps(path: Path) -> int:
     return len((path / STEPS).read_text()) if (path / STEPS).exists() else 0
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_two_sweeps_share_the_work_and_run_every_job_once(sweep: Sweep, tmp_path: Path) -> None:
-    both = [sweep("pen,print", "1,2,3,4", 20) for _ in range(2)]
-    outputs = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
+    sweeps = [sweep("pen,print", "1,2,3,4", 20) for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in sweeps]
+    assert [process.returncode for process in sweeps] == [0, 0], outputs
     folders = [folder(tmp_path, target, seed) for target in ("pen", "print") for seed in (1, 2, 3, 4)]
     assert [len(starts(path)) for path in folders] == [1] * 8
     for output, _ in outputs:
-        assert json.loads(output) == {str(path): ["done", ""] for path in folders}, "each waits for all jobs"
+        assert json.loads(output) == {str(path): ["done", ""] for path in folders}, "each sweep must wait for all jobs"
     assert not list(tmp_path.rglob("*.json.*")) + list(tmp_path.rglob("lock.json")) + list(tmp_path.rglob("job.json"))
 
 
@@ -71,8 +64,8 @@ def test_jobs_of_a_killed_sweep_are_neither_lost_nor_run_twice(sweep: Sweep, tmp
     first.kill()
     first.communicate()
     assert [read_status(path).state for path in running] == [State.RUNNING] * 2
-    again = sweep("pen", "1,2,3", 150)
-    assert json.loads(again.communicate(timeout=120)[0]).keys() == {str(folder(tmp_path, "pen", k)) for k in (1, 2, 3)}
+    second = sweep("pen", "1,2,3", 150)
+    assert json.loads(second.communicate(timeout=120)[0]).keys() == {str(folder(tmp_path, "pen", k)) for k in (1, 2, 3)}
     for seed in (1, 2, 3):
         assert read_status(folder(tmp_path, "pen", seed)).state is State.DONE
         assert len(starts(folder(tmp_path, "pen", seed))) == 1
@@ -95,7 +88,7 @@ def test_a_killed_job_is_detected_and_resumes(sweep: Sweep, tmp_path: Path) -> N
     assert len(starts(victim)) == 2
 
 
-def test_a_failure_stops_no_other_job_and_is_not_run_again(sweep: Sweep, tmp_path: Path) -> None:
+def test_a_failed_job_stops_no_other_job_and_is_not_run_again(sweep: Sweep, tmp_path: Path) -> None:
     closed = folder(tmp_path, "street", 1)
     output = json.loads(sweep("street,pen", "1,2", 5).communicate(timeout=120)[0])
     assert output[str(closed)] == ["failed", "the street is closed"]
@@ -141,7 +134,9 @@ def test_jobs_get_their_gpu(sweep: Sweep, tmp_path: Path) -> None:
         ((9, ["0"], 2), ["0", "0"]),
     ],
 )
-def test_slots(arguments: tuple[int | None, list[str], int | None], expected: list[str | None]) -> None:
+def test_slots_of_jobs_and_gpus(
+    arguments: tuple[int | None, list[str], int | None], expected: list[str | None]
+) -> None:
     assert assign_slots(*arguments) == expected
 
 
@@ -157,7 +152,7 @@ def test_runs_share_the_cores() -> None:
     assert [threads_per_run(slots) for slots in (1, cores, 10 * cores)] == [cores, 1, 1]
 
 
-def test_the_summary_counts_what_there_is(tmp_path: Path) -> None:
+def test_the_summary_counts_jobs_by_state(tmp_path: Path) -> None:
     planned = [Job(tmp_path / str(number), Status(State.PENDING, Record())) for number in range(5)]
     pool = Pool(planned, [None], by_command())
     assert summary(pool) == "0/5 done, 5 pending"
@@ -167,7 +162,7 @@ def test_the_summary_counts_what_there_is(tmp_path: Path) -> None:
     assert summary(pool) == "1/5 done, 1 failed, 1 locked by other processes, 2 pending"
 
 
-def test_lines_are_printed_where_there_is_no_terminal(sweep: Sweep) -> None:
+def test_lines_are_printed_without_a_terminal(sweep: Sweep) -> None:
     _, errors = sweep("pen", "1,2", 2).communicate(timeout=120)
     lines = [re.sub(r"\d\d:\d\d", "00:00", line) for line in errors.splitlines()]
     title = "digits_mini/10lpc/supervised/pen/seed"

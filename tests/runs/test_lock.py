@@ -1,4 +1,4 @@
-"""One process holds the lock of a folder: in races of real processes, after crashes, and between machines."""
+"""Only one process holds the lock of a folder: with concurrent processes, after crashes, and between machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.runs import lock
 from semilearn_ext.runs.file_names import LOCK_FILE
 from semilearn_ext.runs.lock import Held, holder_of
+from tests.forked import wait_for
 
 HOLDING = """
 import sys
@@ -28,7 +28,7 @@ with lock.lock(Path(sys.argv[1])):
     sys.stdin.read()
 """
 # In each round a new process locks the folder and dies with the lock, so that the next one has to take it over.
-# The check of a lock is slowed down, so that a process that does not check and take it atomically is overtaken.
+# The check of a lock is slowed down, so that the test fails if checking and taking a lock are not atomic.
 RACING = """
 import os, sys, time
 from pathlib import Path
@@ -71,13 +71,6 @@ def start_holding(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_locked_folder_is_refused_and_its_holder_named(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
     with pytest.raises(Held, match=f"is being trained by process {other.pid} on "), lock.lock(tmp_path):
@@ -96,7 +89,7 @@ def test_the_lock_of_a_killed_process_is_stale(tmp_path: Path) -> None:
     other = start_holding(tmp_path)
     other.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-    assert holder_of(tmp_path) is None, "dead, though its exit code has not been read yet"
+    assert holder_of(tmp_path) is None, "the process has ended, although its exit code has not been read yet"
     other.communicate()
     assert (tmp_path / LOCK_FILE).exists()
     with lock.lock(tmp_path):
@@ -112,7 +105,7 @@ def test_a_process_may_lock_a_folder_twice(tmp_path: Path) -> None:
     assert holder_of(tmp_path) is None
 
 
-def test_of_many_processes_one_takes_over_a_stale_lock(tmp_path: Path) -> None:
+def test_only_one_of_many_processes_takes_over_a_stale_lock(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", RACING, str(folder), str(tmp_path / "inside")]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -139,14 +132,14 @@ def test_a_lock_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reused_process_id_does_not_count(tmp_path: Path) -> None:
+def test_a_reused_process_id_is_not_the_holder(tmp_path: Path) -> None:
     with lock.lock(tmp_path):
         content = json.loads((tmp_path / LOCK_FILE).read_text())
     (tmp_path / LOCK_FILE).write_text(json.dumps({**content, "started": "long ago"}))
     assert holder_of(tmp_path) is None
 
 
-def test_an_empty_lock_counts_until_it_is_old(tmp_path: Path) -> None:
+def test_an_empty_lock_is_respected_until_it_is_old(tmp_path: Path) -> None:
     path = tmp_path / LOCK_FILE
     path.touch()
     with pytest.raises(Held, match="another process"), lock.lock(tmp_path):
@@ -173,7 +166,7 @@ def test_a_suspended_process_that_lost_the_lock_exits(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_a_link_or_a_pipe_is_named(tmp_path: Path) -> None:
-    """A dangling link once made the process try again without end; a pipe made it wait."""
+    """A dangling link must not cause an endless loop, and a pipe must not block."""
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "lock.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "pipe").mkdir()
@@ -186,7 +179,7 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"pid": 1}', "[]", "null", '{"pid": [], "host": 1}', "\xff"])
-def test_damaged_locks_are_taken_over_when_nobody_touches_them(content: str, tmp_path: Path) -> None:
+def test_damaged_locks_without_a_heartbeat_are_taken_over(content: str, tmp_path: Path) -> None:
     (tmp_path / "lock.json").write_text(content)
     os.utime(tmp_path / "lock.json", (0, 0))
     with lock.lock(tmp_path):

@@ -1,4 +1,4 @@
-"""Jobs forked after the imports: they outlive a killed sweep, and Ctrl-C stops them cleanly."""
+"""Jobs forked after the imports continue when the sweep is killed, and Ctrl-C stops them cleanly."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from semilearn_ext.runs.job import State, read_status
 from tests.conftest import ROOT
+from tests.forked import wait_for
 
 SCRIPT = Path(__file__).with_name("light_sweep.py")
 SLOW = "import pathlib, time\npathlib.Path(__file__).with_name('importing').touch()\ntime.sleep(3)\n"
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sweeps fork on 
 
 
 def start(tmp_path: Path, steps: int) -> subprocess.Popen[str]:
-    """In a process group of its own, like the foreground process of a terminal."""
+    """In a separate process group, like the foreground process of a terminal."""
     (tmp_path / "slow_module.py").write_text(SLOW)
     environment = {**os.environ, "LIGHT_PRELOAD": "slow_module", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     command = [sys.executable, str(SCRIPT), str(tmp_path / "runs"), "pen", "1,2", str(steps)]
@@ -37,13 +36,6 @@ def states(tmp_path: Path) -> set[State]:
     return {read_status(folder).state for folder in folders(tmp_path)}
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def ctrl_c(sweep: subprocess.Popen[str]) -> str:
     os.killpg(sweep.pid, signal.SIGINT)
     _, errors = sweep.communicate(timeout=60)
@@ -51,7 +43,7 @@ def ctrl_c(sweep: subprocess.Popen[str]) -> str:
     return errors
 
 
-def test_ctrl_c_during_the_imports_and_during_the_runs(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_sweep_during_imports_and_runs(tmp_path: Path) -> None:
     sweep = start(tmp_path, steps=10_000)
     wait_for((tmp_path / "importing").exists)
     ctrl_c(sweep)
@@ -67,7 +59,7 @@ def test_ctrl_c_during_the_imports_and_during_the_runs(tmp_path: Path) -> None:
         assert "stopped and saved" in (folder / "console.txt").read_text()
 
 
-def test_forks_outlive_a_killed_sweep(tmp_path: Path) -> None:
+def test_forked_jobs_continue_when_the_sweep_is_killed(tmp_path: Path) -> None:
     sweep = start(tmp_path, steps=100)
     wait_for(lambda: all((folder / "steps.txt").exists() for folder in folders(tmp_path)))
     sweep.kill()

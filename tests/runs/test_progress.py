@@ -1,4 +1,4 @@
-"""A sweep says what its runs have reached, while they run and at the end."""
+"""A sweep reports the progress of its runs, and their accuracies at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from semilearn_ext.runs.folder import RunFolder
 from tests.report.write_run import write_run
 
 
-def test_the_end_has_the_accuracy_of_every_method_and_target(tmp_path: Path) -> None:
+def test_final_accuracies_of_every_method_and_target(tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path, accuracy, target_domain=target, seed=seed)
         for accuracy, target, seed in ((60, "pen", 1), (70, "pen", 2), (80, "print", 1))
@@ -27,7 +27,7 @@ def test_the_end_has_the_accuracy_of_every_method_and_target(tmp_path: Path) -> 
     assert progress.final(damaged) == ""
 
 
-def test_a_run_is_shown_with_what_it_has_reached(tmp_path: Path) -> None:
+def test_the_progress_of_a_run_is_shown(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "fixmatch" / "pen" / "seed1")
     folder.path.mkdir(parents=True)
     assert progress.reached(folder.path) == ""

@@ -1,4 +1,4 @@
-"""Against a real SLURM, started here on one machine: an array runs, and stopped jobs resume."""
+"""Sweeps on a real SLURM, started by the tests on this machine: an array runs, and stopped jobs resume."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from semilearn_ext.runs.slurm import Request, minutes
 from tests.conftest import ROOT
+from tests.forked import wait_for
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 PATH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
@@ -78,16 +78,9 @@ def daemon(command: list[str], log: Path) -> Iterator[None]:
         process.wait(timeout=60)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {condition}"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A controller, a node and munge, in a folder of their own; stopped at the end."""
+    """A controller, a node and munge in a temporary folder; they are stopped at the end."""
     if why_not():
         pytest.skip(why_not())
     folder = tmp_path_factory.mktemp("slurm")
@@ -107,10 +100,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wait_for((folder / "munge.sock").exists)
         stack.enter_context(daemon(["slurmctld", "-D"], folder / "ctld.out"))
         stack.enter_context(daemon(["slurmd", "-D"], folder / "d.out"))
-        wait_for(lambda: output_of("sinfo", "--noheader", "--format=%t") == "idle")
+        wait_for(lambda: output_of("sinfo", "--noheader", "--format=%t") == "idle", interval=0.5)
         yield folder
         subprocess.run(["scancel", "--user=root"], check=True)
-        wait_for(lambda: not output_of("squeue", "--noheader"))
+        wait_for(lambda: not output_of("squeue", "--noheader"), interval=0.5)
 
 
 def output_of(*command: str) -> str:
@@ -119,9 +112,11 @@ def output_of(*command: str) -> str:
 
 def sweep(*arguments: str, cwd: Path) -> str:
     command = [sys.executable, "-m", "semilearn_ext", "sweep", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_an_array_runs_and_jobs_stopped_by_slurm_resume(slurm: Path, tmp_path: Path, cache_dir: Path) -> None:
@@ -137,7 +132,7 @@ def test_an_array_runs_and_jobs_stopped_by_slurm_resume(slurm: Path, tmp_path: P
     array = output_of("squeue", "--noheader", "--format=%F").split()[0]
 
     wait_for(lambda: all(list(folder.glob("checkpoint_*")) for folder in folders))
-    # The signal that SLURM sends near the time limit; and a job that pushes the other one out.
+    # The signal that SLURM sends near the time limit, and a job that preempts the other one.
     subprocess.run(["scancel", "--signal=USR2", f"{array}_0"], check=True)
     subprocess.run(["sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true"], check=True)
 
@@ -145,18 +140,18 @@ def test_an_array_runs_and_jobs_stopped_by_slurm_resume(slurm: Path, tmp_path: P
     for folder in folders:
         assert "stopped after iteration" in (folder / "console.txt").read_text()
         assert "resuming after iteration" in (folder / "log.txt").read_text()
-    wait_for(lambda: not output_of("squeue", "--noheader"))
+    wait_for(lambda: not output_of("squeue", "--noheader"), interval=0.5)
     assert sweep("status", "runs", cwd=tmp_path).strip() == "2 runs: 2 done"
 
 
 def test_a_rejection_by_slurm_is_one_line(slurm: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "semilearn_ext", "sweep", "--launcher", "slurm", "--time", "5"]
     command += ["--partition", "nowhere", "--targets", "pen", "--save_dir", str(tmp_path / "runs")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2
-    assert "error: SLURM rejected the jobs: " in done.stderr
-    assert "invalid partition" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert process.returncode == 2
+    assert "error: SLURM rejected the jobs: " in process.stderr
+    assert "invalid partition" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -168,7 +163,7 @@ def test_time_formats_of_slurm(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "1:2:3:4", "-5", "4h"])
-def test_other_times_are_refused(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         minutes(text)
 

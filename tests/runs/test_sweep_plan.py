@@ -33,7 +33,7 @@ def described(runs: dict[Path, Settings]) -> list[tuple[Any, ...]]:
     return [(s.labels_per_class, s.seed, s.method, s.target_domain) for s in runs.values()]
 
 
-def test_every_combination_once_and_the_first_seed_of_everything_first(tmp_path: Path) -> None:
+def test_every_combination_is_planned_once_and_first_seeds_come_first(tmp_path: Path) -> None:
     runs = experiments(
         grid(tmp_path, algorithms=["fixmatch", "fixmatch_upcsc"], targets=["all"], seeds=[1, 2, 3], labels=[5, 10])
     )
@@ -54,7 +54,7 @@ def test_values_not_given_come_from_the_config(tmp_path: Path) -> None:
     assert (run.target_domain, run.seed, run.lr, run.algorithm) == ("print", 7, 0.5, "fixmatch")
 
 
-def test_several_configs_and_flags_for_all_of_them(tmp_path: Path) -> None:
+def test_options_apply_to_all_of_several_configs(tmp_path: Path) -> None:
     variant = tmp_path / "low.yaml"
     variant.write_text(f"base: {CONFIG}\np_cutoff: 0.5\nvariant: low\n")
     runs = experiments(grid(tmp_path, configs=[CONFIG, variant], targets=["pen"], overrides={"lr": "0.2"}))
@@ -74,7 +74,7 @@ def test_two_experiments_for_one_folder_are_refused(tmp_path: Path) -> None:
         experiments(grid(tmp_path, configs=[CONFIG, same], targets=["pen"]))
 
 
-def test_the_domains_of_a_folder_of_images(tmp_path: Path) -> None:
+def test_all_domains_of_an_image_folder_are_targets(tmp_path: Path) -> None:
     for name in ("red", "green", "blue"):
         (tmp_path / "images" / name).mkdir(parents=True)
     overrides = {"dataset": "folder", "data_dir": str(tmp_path / "images")}
@@ -96,14 +96,14 @@ def test_the_domains_of_a_folder_of_images(tmp_path: Path) -> None:
         ({"configs": [Path("no.yaml")]}, "no.yaml: no such config file"),
     ],
 )
-def test_errors_come_before_anything_is_written(tmp_path: Path, values: dict[str, Any], expected: str) -> None:
+def test_errors_are_reported_before_anything_is_written(tmp_path: Path, values: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError) as raised:
         read_jobs(experiments(grid(tmp_path / "runs", **values)))
     assert expected in str(raised.value)
     assert not (tmp_path / "runs").exists()
 
 
-def test_states_are_seen_and_another_experiment_is_refused(tmp_path: Path) -> None:
+def test_states_are_read_and_another_experiment_is_refused(tmp_path: Path) -> None:
     runs = experiments(grid(tmp_path, targets=["all"]))
     done, stopped, *_ = runs
     for path in (done, stopped):
@@ -151,29 +151,29 @@ def test_a_thousand_runs_are_planned_without_torch(tmp_path: Path) -> None:
     ]
     flags += ["--seeds", "1-25", "--labels", "10,5", "--step", "usb", "--save_dir", str(tmp_path), "--dry_run"]
     command = [sys.executable, "-c", code, "sweep", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    *listed, counted, imported = done.stdout.splitlines()
-    assert len(set(listed)) == 1000
-    assert counted == "1000 runs: 1000 pending; 1000 to run"
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    *runs, summary, imported = process.stdout.splitlines()
+    assert len(set(runs)) == 1000
+    assert summary == "1000 runs: 1000 pending; 1000 to run"
     assert imported == "set()"
     assert not list(tmp_path.iterdir())
 
 
-def test_a_planned_run_keeps_the_folder_its_paths_start_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planned_run_keeps_its_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from semilearn_ext.runs import job
 
-    home, away = tmp_path / "home", tmp_path / "away"
-    home.mkdir()
-    away.mkdir()
-    monkeypatch.chdir(home)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.chdir(first)
     runs = experiments(Grid(overrides={"save_dir": "runs", "target_domain": "pen"}))
     ((path, settings),) = runs.items()
     job.write_plan(path, settings)
     folder = path.resolve()
-    monkeypatch.chdir(away)
+    monkeypatch.chdir(second)
     assert job.enter_plan(folder) == settings
-    assert Path.cwd() == home
-    (folder / "job.json").write_text(json.dumps({"cwd": str(away), "settings": settings.flat()}))
+    assert Path.cwd() == first
+    (folder / "job.json").write_text(json.dumps({"cwd": str(second), "settings": settings.flat()}))
     with pytest.raises(UserError, match="was planned for"):
         job.enter_plan(folder)
     (folder / "job.json").unlink()
@@ -188,7 +188,7 @@ def test_usb_names_all_of_usbs_algorithms(tmp_path: Path) -> None:
     assert {"fixmatch", "mixmatch", "vat", "supervised"} <= bases
     assert not bases & {"erm", "stylematch"}, "these are not USB's"
     assert {"fixmatch", "freematch", "comatch"} <= with_plugin <= bases
-    assert not with_plugin & {"mixmatch", "vat", "supervised"}, "these take no plug-ins"
+    assert not with_plugin & {"mixmatch", "vat", "supervised"}, "these support no plug-ins"
     assert len(runs) == len(bases) + len(with_plugin)
 
 

@@ -17,7 +17,9 @@ from tests.conftest import ROOT
 CONFIG = ROOT / "config" / "ssdg"
 
 
-def test_an_existing_path_wins_over_a_packaged_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_path_takes_precedence_over_a_packaged_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_config("pacs.yaml") == CONFIG / "pacs.yaml"
     assert find_config("ablation/fixmatch_sc_pacs.yaml") == CONFIG / "ablation" / "fixmatch_sc_pacs.yaml"
@@ -34,7 +36,7 @@ def test_an_existing_path_wins_over_a_packaged_name(tmp_path: Path, monkeypatch:
         ("mine/frist.yaml", "mine/first.yaml"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(
+def test_an_unknown_config_suggests_the_nearest_name(
     name: str, nearest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,16 +49,16 @@ def test_an_unknown_name_is_answered_with_the_nearest(
     )
 
 
-def test_all_of_them_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_packaged_configs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert console(["list", "configs"]) == 0
-    listed = capsys.readouterr().out.splitlines()
-    assert listed == config_names()
-    assert {CONFIG / name for name in listed} == set(CONFIG.rglob("*.yaml"))
+    names = capsys.readouterr().out.splitlines()
+    assert names == config_names()
+    assert {CONFIG / name for name in names} == set(CONFIG.rglob("*.yaml"))
     assert console(["list"]) == 0
-    assert f"{len(listed)} files for --c: ssdg list configs" in capsys.readouterr().out
+    assert f"{len(names)} files for --c: ssdg list configs" in capsys.readouterr().out
 
 
-def test_a_built_package_carries_them(tmp_path: Path) -> None:
+def test_a_built_package_contains_the_configs(tmp_path: Path) -> None:
     built = tmp_path / "built"
     build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(built)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

@@ -16,7 +16,7 @@ from semilearn_ext.runs.sweep import Grid, experiments
 from semilearn_ext.settings import Settings, config_hash, settings_from
 from semilearn_ext.settings import content as contents
 from semilearn_ext.settings.fingerprint import differences, identity
-from tests.image_trees import grow, picture
+from tests.image_trees import picture, write_images
 
 DIGITS = {"algorithm": "fixmatch_upcsc", "step": "reference", "flip": False, "epoch": 10, "labels_per_class": 2}
 PACS = {"algorithm": "fixmatch", "step": "reference", "dataset": "pacs", "net": "resnet18", "img_size": 224}
@@ -25,18 +25,16 @@ PINNED = {"90e75bf96594": DIGITS, "70f701066a07": PACS}
 
 
 @pytest.mark.parametrize("pinned", PINNED)
-def test_the_hash_of_a_benchmark_is_what_it_was_and_does_not_know_where_the_data_are(
-    pinned: str, tmp_path: Path
-) -> None:
-    """Runs of earlier sweeps must be found again. A new scientific setting has to be a decision."""
+def test_hashes_of_benchmarks_do_not_change_or_depend_on_paths(pinned: str, tmp_path: Path) -> None:
+    """Runs of earlier sweeps must be recognised. A change of the hashes must be deliberate."""
     (tmp_path / "elsewhere" / "pacs").mkdir(parents=True)
-    for moved in ({}, {"data_dir": str(tmp_path / "elsewhere"), "cache_dir": str(tmp_path), "seed": 7}):
-        assert config_hash(settings_from(**PINNED[pinned], **moved)) == pinned
+    for paths in ({}, {"data_dir": str(tmp_path / "elsewhere"), "cache_dir": str(tmp_path), "seed": 7}):
+        assert config_hash(settings_from(**PINNED[pinned], **paths)) == pinned
 
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    grow(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 2, "png")
+    write_images(tmp_path / "pets", [f"{d}/{c}" for d in ("day", "night") for c in ("cat", "dog")], 2, "png")
     return tmp_path / "pets"
 
 
@@ -45,7 +43,7 @@ def own(root: Path, **values: Any) -> Settings:
     return settings_from(batch_size=1, **values)
 
 
-def test_own_images_count_by_content_whatever_their_times_and_sizes(pets: Path) -> None:
+def test_own_images_are_identified_by_content_and_not_by_time_or_size(pets: Path) -> None:
     before = config_hash(own(pets))
     image = pets / "day" / "cat" / "pic_000.png"
     status, content = image.stat(), image.read_bytes()
@@ -57,7 +55,7 @@ def test_own_images_count_by_content_whatever_their_times_and_sizes(pets: Path) 
     assert config_hash(own(pets)) == before
 
 
-def test_own_images_count_by_their_names_and_number(pets: Path) -> None:
+def test_own_images_are_identified_by_their_names_and_number(pets: Path) -> None:
     hashes = [config_hash(own(pets))]
     (pets / "day" / "cat" / "pic_000.png").rename(pets / "day" / "cat" / "other.png")
     hashes.append(config_hash(own(pets)))
@@ -66,21 +64,21 @@ def test_own_images_count_by_their_names_and_number(pets: Path) -> None:
     assert len(set(hashes)) == 3
 
 
-def test_own_images_do_not_count_by_their_location(pets: Path, tmp_path: Path) -> None:
+def test_own_images_are_not_identified_by_their_location(pets: Path, tmp_path: Path) -> None:
     shutil.copytree(pets, tmp_path / "moved" / "pets")
     assert config_hash(own(pets)) == config_hash(own(tmp_path / "moved" / "pets"))
     assert config_hash(own(pets)) != config_hash(own(pets, dataset_name="animals"))
     assert config_hash(own(pets, dataset_name="pets")) == config_hash(own(pets))
 
 
-def test_a_damaged_or_foreign_index_is_not_believed(pets: Path, tmp_path: Path) -> None:
+def test_a_damaged_index_or_one_of_other_images_is_not_used(pets: Path, tmp_path: Path) -> None:
     before = config_hash(own(pets))
     (index,) = (tmp_path / "cache" / "images").glob("index-*.json")
     content = index.read_text()
     other = content.replace(content[13:15], "00", 1) if content[13:15] != "00" else content.replace("00", "11", 1)
-    for wrong in (other, "", "[]", '{"digest": 1}', "[" * 100_000):
-        index.write_text(wrong)
-        assert config_hash(own(pets)) == before, wrong[:40]
+    for damaged in (other, "", "[]", '{"digest": 1}', "[" * 100_000):
+        index.write_text(damaged)
+        assert config_hash(own(pets)) == before, damaged[:40]
     shutil.copytree(pets, tmp_path / "more")
     picture(tmp_path / "more" / "night" / "dog" / "new.png")
     different = config_hash(own(tmp_path / "more"))
@@ -90,33 +88,33 @@ def test_a_damaged_or_foreign_index_is_not_believed(pets: Path, tmp_path: Path) 
 
 
 def test_a_sweep_reads_own_images_once(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+    folders: list[Path] = []
     digest = contents.images_digest
-    monkeypatch.setattr(contents, "images_digest", lambda root, *rest: asked.append(root) or digest(root, *rest))
+    monkeypatch.setattr(contents, "images_digest", lambda root, *rest: folders.append(root) or digest(root, *rest))
     overrides = {"dataset": "folder", "data_dir": str(pets), "cache_dir": str(pets.parent / "cache"), "batch_size": 1}
-    both = Grid(overrides=overrides, seeds=range(50), algorithms=["fixmatch", "freematch"])
-    assert len(experiments(both)) == 200
+    grid = Grid(overrides=overrides, seeds=range(50), algorithms=["fixmatch", "freematch"])
+    assert len(experiments(grid)) == 200
     twice = Grid(overrides={**overrides, "seed": 1}, algorithms=["fixmatch", "fixmatch"])
     assert len(experiments(twice)) == 2
-    assert asked == [pets]
+    assert folders == [pets]
 
 
-def test_a_name_is_for_own_images_only() -> None:
+def test_dataset_name_applies_only_to_own_images() -> None:
     with pytest.raises(UserError, match=r"dataset_name: only applies to your own images \(dataset: folder\)"):
         settings_from(dataset="pacs", dataset_name="mine")
     with pytest.raises(UserError, match=r"dataset_name: .*names consist of letters"):
         settings_from(dataset="folder", dataset_name="../mine")
 
 
-def test_what_differs_is_named(tmp_path: Path, pets: Path) -> None:
+def test_differences_are_named(tmp_path: Path, pets: Path) -> None:
     assert differences(identity(settings_from()), identity(settings_from(lr=0.5, p_cutoff=0.5))) == (
         "lr (0.003 and 0.5), p_cutoff (0.95 and 0.5)"
     )
-    one = identity(own(pets))
+    before = identity(own(pets))
     picture(pets / "night" / "dog" / "new.png")
-    assert differences(one, identity(own(pets))) == "the images in data_dir"
-    many = {"lr": 1.0, "epoch": 2, "net": "resnet18", "img_size": 8, "flip": False, "momentum": 0.5}
-    assert differences(identity(settings_from()), identity(settings_from(**many))).endswith(", 2 more")
+    assert differences(before, identity(own(pets))) == "the images in data_dir"
+    many = {"lr": 1.0, "epoch": 2, "net": "resnet18", "img_size": 8, "cutout": 4, "flip": False, "momentum": 0.5}
+    assert differences(identity(settings_from()), identity(settings_from(**many))).endswith(", 3 more")
 
 
 def test_weights_that_change_within_a_process_are_read_again(tmp_path: Path) -> None:
@@ -127,8 +125,8 @@ def test_weights_that_change_within_a_process_are_read_again(tmp_path: Path) -> 
     assert hash_with(b"one") != hash_with(b"two")
 
 
-def test_bytes_tell_apart_images_that_decode_to_the_same_pixels(pets: Path) -> None:
-    """Why own images count by their bytes: the pixels of a run depend on its size and on the decoder."""
+def test_files_that_decode_to_the_same_pixels_are_different_images(pets: Path) -> None:
+    """Own images are identified by their bytes, because pixels depend on the image size and the decoder."""
     path = pets / "day" / "cat" / "pic_000.png"
     before, pixels = config_hash(own(pets)), decode(read(path)).tobytes()
     with Image.open(path) as image:
@@ -138,7 +136,7 @@ def test_bytes_tell_apart_images_that_decode_to_the_same_pixels(pets: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["fifo", "/dev/zero", "folder", "huge"])
-def test_weights_that_are_no_file_are_one_line(kind: str, tmp_path: Path) -> None:
+def test_weights_that_are_not_a_regular_file_are_refused(kind: str, tmp_path: Path) -> None:
     path = Path(kind) if kind.startswith("/") else tmp_path / kind
     if kind == "fifo":
         os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""Defaults < YAML < command line; mistakes are one line that names file, key and the nearest right one."""
+"""Defaults, YAML files and command line; errors are one line that names the file, the key and the nearest valid one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def parse(arguments: list[str]) -> Settings:
     return settings_of(parser().parse_args(["train", *arguments]))
 
 
-def test_command_line_beats_yaml_beats_default(tmp_path: Path) -> None:
+def test_the_command_line_overrides_yaml_and_yaml_overrides_defaults(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", "seed: 7\nlr: 5e-4\n")
     settings = parse(["--c", str(file), "--seed", "3"])
     assert (settings.seed, settings.lr, settings.momentum) == (3, 5e-4, Settings.momentum)
 
 
-def test_yaml_builds_on_others_and_the_last_word_wins(tmp_path: Path) -> None:
+def test_a_config_extends_others_and_later_values_win(tmp_path: Path) -> None:
     write(tmp_path / "data.yaml", "labels_per_class: 5\nseed: 2\n")
     write(tmp_path / "long.yaml", "base: data.yaml\nepoch: 3\nseed: 4\n")
     file = write(tmp_path / "top.yaml", "base: [data.yaml, long.yaml]\nepoch: 9\n")
@@ -41,7 +41,7 @@ def test_yaml_builds_on_others_and_the_last_word_wins(tmp_path: Path) -> None:
     assert settings.where("seed") == f"{tmp_path / 'long.yaml'}: seed"
 
 
-def test_files_that_build_on_each_other_are_refused(tmp_path: Path) -> None:
+def test_configs_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "base: b.yaml\n")
     write(tmp_path / "b.yaml", "base: a.yaml\n")
     with pytest.raises(UserError, match="circle"):
@@ -71,7 +71,7 @@ def test_files_that_build_on_each_other_are_refused(tmp_path: Path) -> None:
         ("base: nowhere.yaml", "nowhere.yaml: no such config file"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line_with_its_name(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_error_in_a_file_is_one_line_with_its_name(tmp_path: Path, text: str, expected: str) -> None:
     file = write(tmp_path / "mine.yaml", text + "\n")
     with pytest.raises(UserError) as error:
         load_settings(file, {})
@@ -90,7 +90,7 @@ def test_a_mistake_in_a_file_is_one_line_with_its_name(tmp_path: Path, text: str
         (["pacs"], "unexpected argument 'pacs'"),
     ],
 )
-def test_a_mistake_on_the_command_line_says_so(arguments: list[str], expected: str) -> None:
+def test_an_error_on_the_command_line_names_the_option(arguments: list[str], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         parse(arguments)
 
@@ -104,13 +104,13 @@ def test_options_have_the_algorithms_own_defaults() -> None:
     assert settings_from(algorithm="fixmatch", p_cutoff=0.9).options["p_cutoff"] == 0.9
 
 
-def test_resolved_settings_survive_the_way_through_a_file(tmp_path: Path) -> None:
+def test_resolved_settings_can_be_written_and_read(tmp_path: Path) -> None:
     settings = settings_from(algorithm="freematch", lr_classifier=0.01, source_domains="pen,print", ema_p=0.99)
     file = write(tmp_path / "config.yaml", dump(settings))
     assert read_resolved(file) == settings
 
 
-def test_the_hash_is_of_what_is_scientific(tmp_path: Path) -> None:
+def test_the_hash_depends_only_on_scientific_settings(tmp_path: Path) -> None:
     settings = settings_from(labels_per_class=5)
     same = [("seed", 9), ("target_domain", "pen"), ("device", "cpu"), ("save_dir", "x"), ("num_workers", 4)]
     other = [("lr", 0.1), ("labels_per_class", 10), ("epoch", 3), ("algorithm", "uda"), ("p_cutoff", 0.5)]
@@ -120,7 +120,7 @@ def test_the_hash_is_of_what_is_scientific(tmp_path: Path) -> None:
         assert config_hash(settings_from(**{"labels_per_class": 5, name: value})) != config_hash(settings), name
 
 
-def test_the_hash_knows_weights_by_content_not_by_path(tmp_path: Path) -> None:
+def test_the_hash_depends_on_the_content_of_weights_and_not_on_their_path(tmp_path: Path) -> None:
     def hash_with(name: str, content: bytes) -> str:
         (tmp_path / name).write_bytes(content)
         return config_hash(settings_from(pretrained=True, pretrain_path=str(tmp_path / name)))
@@ -129,7 +129,7 @@ def test_the_hash_knows_weights_by_content_not_by_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(CONFIG.rglob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_config_resolves(file: Path) -> None:
+def test_every_packaged_config_is_valid(file: Path) -> None:
     assert load_settings(file, {}).target_domain == "all"
 
 
@@ -138,12 +138,12 @@ def test_settings_import_neither_torch_nor_usb() -> None:
         "import sys, semilearn_ext.settings.command_line, semilearn_ext.runs.folder, semilearn_ext.report.summary; "
         "print(sorted({'torch', 'semilearn'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
-def test_sections_for_some_methods(tmp_path: Path) -> None:
-    """A section wins over plain keys of its own file and of included ones, and loses to later files and flags."""
+def test_sections_apply_to_matching_methods(tmp_path: Path) -> None:
+    """A section overrides plain keys of its own and included files; later files and options override it."""
     write(
         tmp_path / "step.yaml",
         "lr: 1\nmethods:\n  '*_upcsc': {lr: 2, loss_form: reference}\n  erm: {step: reference}\n",
@@ -162,7 +162,7 @@ def test_sections_for_some_methods(tmp_path: Path) -> None:
         load_settings(bad, {})
 
 
-def test_the_base_of_a_method(tmp_path: Path) -> None:
+def test_settings_of_the_base_of_a_method(tmp_path: Path) -> None:
     file = write(
         tmp_path / "a.yaml", "algorithm: fixmatch_upcsc\nsurrogate: top1\nvariant: x\nseed: 2\np_cutoff: 0.9\n"
     )

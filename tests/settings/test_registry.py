@@ -1,4 +1,4 @@
-"""Names and options have one owner, and a name is taken apart in one way."""
+"""Names and options have exactly one owner, and names of methods are parsed unambiguously."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def plugin(name: str = "mine", **options: Option) -> PluginSpec:
     return PluginSpec(name=name, title="Mine", about="a plug-in", options=options)
 
 
-def test_a_plugin_cannot_take_a_bases_option() -> None:
-    """A plug-in's own T would silently change FixMatch's."""
+def test_a_plugin_cannot_reuse_an_option_of_a_base() -> None:
+    """Otherwise, a plug-in with an option T would silently change FixMatch's T."""
     with pytest.raises(UserError, match=r"mine.py: option 'T' of plug-in 'mine' is already an option of 'adamatch'"):
         registry.add(plugin(T=Option(0.1, "temperature")), HERE)
 
 
-def test_a_plugin_cannot_take_another_plugins_option() -> None:
+def test_a_plugin_cannot_reuse_an_option_of_another_plugin() -> None:
     with pytest.raises(UserError, match=r"option 'loss_form' of plug-in 'mine' is already an option of 'upc'"):
         registry.add(plugin(loss_form=Option("paper", "form")), HERE)
 
@@ -44,11 +44,11 @@ def test_an_option_cannot_be_a_general_setting() -> None:
 
 
 def test_an_option_cannot_be_an_argument_of_usb() -> None:
-    """The plug-in would get USB's number of classes in place of its own value, and get_config would fail."""
+    """Otherwise, the plug-in would get USB's value instead of its own, and get_config would fail."""
     from semilearn import get_config
 
-    theirs = vars(get_config({"algorithm": "supervised"})).keys() - KEYS.keys()
-    for name in (*theirs, "num_domains", "context", "distributed"):
+    usb_arguments = vars(get_config({"algorithm": "supervised"})).keys() - KEYS.keys()
+    for name in (*usb_arguments, "num_domains", "context", "distributed"):
         with pytest.raises(UserError, match=f"option '{name}' of plug-in 'mine' is already"):
             registry.add(plugin(**{name: Option(1.0, "number")}), HERE)
 
@@ -81,7 +81,7 @@ def test_an_option_that_no_flag_can_set_is_refused(options: dict[str, Any], expe
         registry.add(plugin(**options), HERE)
 
 
-def test_an_algorithm_cannot_take_a_plugins_option_but_may_share_a_bases() -> None:
+def test_an_algorithm_can_share_options_with_bases_but_not_with_plugins() -> None:
     spec = AlgorithmSpec(name="mine", title="Mine", about="an algorithm", options={"T": Option(0.7, "temperature")})
     registry.add(spec, HERE)
     assert registry.options_of(registry.parse_method("mine", "test"))["T"].default == 0.7
@@ -90,8 +90,8 @@ def test_an_algorithm_cannot_take_a_plugins_option_but_may_share_a_bases() -> No
         registry.add(other, HERE)
 
 
-def test_words_that_look_general_are_free() -> None:
-    """UPCSC does not own the word 'views'."""
+def test_general_words_can_be_option_names() -> None:
+    """For example 'views', which UPCSC does not declare."""
     registry.add(plugin(views=Option("all", "views")), HERE)
     assert "views" in registry.options_of(registry.parse_method("fixmatch_mine", "test"))
 
@@ -118,7 +118,7 @@ def test_names_that_could_leave_a_folder_are_refused(name: str, expected: str) -
         registry.add(plugin("my_plugin"), HERE)
 
 
-def test_only_one_plugin_may_replace_the_classifier() -> None:
+def test_only_one_plugin_can_replace_the_classifier() -> None:
     registry.add(replace(plugin("head"), needs=Needs(head=True)), HERE)
     with pytest.raises(UserError, match="dgwm and head both replace the classifier; use one of them"):
         registry.parse_method("fixmatch_dgwm_head", "test")

@@ -1,4 +1,4 @@
-"""The shipped configs of the paper's rows hold the released code's settings, and those in paper_form the paper's."""
+"""The packaged configs of the paper's rows have the released code's settings, and those in paper_form the paper's."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_every_row_has_the_released_settings(method: str, benchmark: str) -> Non
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 @pytest.mark.parametrize("method", ["erm", "fixmatch", "fixmatch_upcsc", "stylematch", "stylematch_upcsc"])
-def test_a_file_for_a_row_is_that_row(method: str, benchmark: str) -> None:
+def test_the_config_of_a_method_equals_the_shared_config(method: str, benchmark: str) -> None:
     row = of_config(f"{benchmark}_reference.yaml", algorithm=method)
     assert of_config(f"{method}_{benchmark}.yaml").flat() == row.flat()
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 @pytest.mark.parametrize("base", ["fixmatch", "stylematch"])
-def test_the_papers_form_differs_in_the_loss_and_the_bias_alone(base: str, benchmark: str) -> None:
+def test_the_papers_form_differs_only_in_the_loss_and_the_bias(base: str, benchmark: str) -> None:
     released = of_config(f"{base}_upcsc_{benchmark}.yaml").flat()
     paper = of_config(f"paper_form/{base}_upcsc_{benchmark}.yaml").flat()
     changed = {name: paper[name] for name in paper if paper[name] != released[name]}

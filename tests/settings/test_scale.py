@@ -1,4 +1,4 @@
-"""A run is at the paper's scale only when every scientific setting is that of the shipped config of its row."""
+"""A run is at the paper's scale only if every scientific setting equals that of the packaged config of its row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACS_ROWS = [
 
 @pytest.mark.parametrize("name", PACS_ROWS)
 @pytest.mark.parametrize("labels", [10, 5])
-def test_shipped_configs_are_at_the_papers_scale(name: str, labels: int) -> None:
+def test_packaged_configs_are_at_the_papers_scale(name: str, labels: int) -> None:
     values = {"labels_per_class": labels, "target_domain": "sketch", "seed": 4, "splits": "published"}
     assert scale_of(load_settings(Path(name), values)) == "paper"
 
@@ -48,13 +48,13 @@ def test_shipped_configs_are_at_the_papers_scale(name: str, labels: int) -> None
         {"p_cutoff": 0.9},
     ],
 )
-def test_any_other_setting_is_reduced(change: dict[str, Any]) -> None:
+def test_any_changed_setting_is_at_reduced_scale(change: dict[str, Any]) -> None:
     assert scale_of(load_settings(Path("fixmatch_upcsc_pacs.yaml"), change)) == "reduced"
 
 
-def test_the_papers_equations_are_not_the_released_code() -> None:
+def test_the_papers_form_of_the_loss_is_at_reduced_scale() -> None:
     assert scale_of(load_settings(Path("paper_form/fixmatch_upcsc_pacs.yaml"), {})) == "reduced"
 
 
-def test_a_dataset_that_the_paper_does_not_have_is_reduced() -> None:
+def test_a_dataset_that_is_not_in_the_paper_is_at_reduced_scale() -> None:
     assert scale_of(load_settings(Path("fixmatch_digits_mini.yaml"), {})) == "reduced"

@@ -1,4 +1,4 @@
-"""Stock USB on a CPU: ``.cuda()`` and CUDA's timers are redirected here, in the tests alone."""
+"""Stock USB on a CPU: these tests redirect ``.cuda()`` and CUDA's timers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.stock import toy
 
 
 class Event:
-    """Stands in for ``torch.cuda.Event``, which USB's timer hook needs."""
+    """Replaces ``torch.cuda.Event``, which USB's timer hook needs."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         pass
@@ -41,7 +41,7 @@ def cpu_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def usb_config(tmp_path: Path, adain_dir: Path) -> Callable[..., Namespace]:
-    """USB's own ``get_config`` for a run of a few steps on data that are not USB's."""
+    """USB's own ``get_config`` for a run of a few steps on this package's data."""
 
     def make(**values: Any) -> Namespace:
         defaults = {

@@ -15,7 +15,7 @@ TRAINS = "trains / trains"
 
 
 def render(step: Callable[[str], str]) -> str:
-    """The table in Markdown; ``step`` takes a name, makes both steps, and returns the text of a cell."""
+    """The table in Markdown; ``step`` takes a name, runs both steps, and returns the text of a cell."""
     lines = [f"| base | {' | '.join(PLUGINS.names())} |", "|---|" + "---|" * len(PLUGINS.names())]
     reasons: list[str] = []
     for base in sorted(ALGORITHMS, key=lambda spec: spec.name):
@@ -42,7 +42,7 @@ def why_not(base: AlgorithmSpec, plugin: PluginSpec) -> str:
 
 
 def update(algorithm: Any, batch: dict[str, Any]) -> None:
-    """One training step and its update, through the hooks of USB's loop. The weights have to change."""
+    """One training step and its update, through the hooks of USB's loop. Checks that the weights change."""
     before = [parameter.detach().clone() for parameter in algorithm.model.parameters()]
     algorithm.epoch = 0
     for stage in ("before_run", "before_train_epoch", "before_train_step"):

@@ -1,4 +1,4 @@
-"""The example in examples/ runs as it stands."""
+"""The example in examples/ runs unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_example_trains_and_tests(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["usb_trainer.py", "3"])
-    # The network and starting loader processes would take most of the time.
+    # USB's network and loader processes would take most of the time.
     monkeypatch.setattr(nets, "wrn_28_2", toy.noisy_net)
     monkeypatch.setattr(build, "DataLoader", without_workers)
     result = runpy.run_path(str(ROOT / "examples" / "usb_trainer.py"), run_name="__main__")

@@ -1,4 +1,4 @@
-"""Every pair of base and plug-in trains, on stock USB and on our engine, and the docs say so."""
+"""Every compatible base and plug-in train, on stock USB and on this package's engine, as the docs state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.stock import method_table, toy
 
 
-def test_every_method_is_registered_both_ways() -> None:
+def test_every_method_is_registered_for_usb_and_for_the_engine() -> None:
     for name in methods():
         steps = steps_of(parse_method(name, "").base)
         assert (name in ALGORITHMS) == ("usb" in steps), name
@@ -26,7 +26,7 @@ def test_every_method_is_registered_both_ways() -> None:
         assert "usb" in steps or f"ssdg_{name}@reference" in ALGORITHMS, name
 
 
-def test_every_base_alone_can_be_built_both_ways(
+def test_every_base_can_be_built_in_usb_and_on_the_engine(
     usb_config: Callable[..., Namespace], tiny: Callable[..., Settings]
 ) -> None:
     for name in methods():
@@ -41,7 +41,7 @@ def test_every_base_alone_can_be_built_both_ways(
             assert not isinstance(algorithm, SSDGBase)
 
 
-def test_every_pair_trains_both_ways_and_the_docs_have_the_table(
+def test_every_pair_trains_in_usb_and_on_the_engine_as_documented(
     usb_config: Callable[..., Namespace], tiny: Callable[..., Settings]
 ) -> None:
     def step(name: str) -> str:

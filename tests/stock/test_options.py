@@ -1,4 +1,4 @@
-"""What a USB user can set, and the one line that says what is wrong."""
+"""Options of plug-ins in stock USB, and errors in one line."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_get_config_knows_every_option_and_its_default(plugin: str) -> None:
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_every_name_has_arguments_that_argparse_takes(name: str) -> None:
+def test_every_method_has_valid_argparse_arguments(name: str) -> None:
     parser = usb_parser(name)
     assert "--plugin_weight" in parser.format_help() or not parse_method(name, "").plugins
-    known = vars(parser.parse_args([]))
-    assert set(options_of(parse_method(name, ""))) <= known.keys()
+    defaults = vars(parser.parse_args([]))
+    assert set(options_of(parse_method(name, ""))) <= defaults.keys()
 
 
 def usb_parser(name: str) -> argparse.ArgumentParser:
@@ -59,7 +59,7 @@ def usb_parser(name: str) -> argparse.ArgumentParser:
 def test_options_reach_the_plugin_from_the_command_line_and_from_yaml(usb_config: Config) -> None:
     words = "--loss_form reference --unconfident_negatives false --upc_weight 0.25 --projector_dim 5 --lr_plugin 1e-2"
     typed = usb_parser("fixmatch_upcsc").parse_args(words.split())
-    # YAML 1.1 reads 1e-2 as a word.
+    # YAML 1.1 reads 1e-2 as a string.
     written = "loss_form: reference\nunconfident_negatives: false\nupc_weight: 0.25\nprojector_dim: 5\nlr_plugin: 1e-2"
     for values in (vars(typed), yaml.safe_load(written)):
         algorithm = toy.build(usb_config(**values))
@@ -70,7 +70,7 @@ def test_options_reach_the_plugin_from_the_command_line_and_from_yaml(usb_config
         assert algorithm.optimizer.param_groups[-2]["lr"] == 0.01
 
 
-def refused(message: str, act: Callable[[], Any]) -> None:
+def assert_refused(message: str, act: Callable[[], Any]) -> None:
     with pytest.raises(UserError) as caught:
         act()
     assert "\n" not in str(caught.value)
@@ -91,58 +91,60 @@ def refused(message: str, act: Callable[[], Any]) -> None:
         ("plugin_weight", -0.1, r"plugin_weight: must be at least 0"),
     ],
 )
-def test_a_bad_value_is_one_line_before_anything_is_trained(
-    option: str, value: Any, message: str, usb_config: Config
-) -> None:
-    refused(message, lambda: toy.build(usb_config(**{option: value})))
+def test_an_invalid_value_is_refused_before_training(option: str, value: Any, message: str, usb_config: Config) -> None:
+    assert_refused(message, lambda: toy.build(usb_config(**{option: value})))
 
 
 @pytest.mark.parametrize("name", ["fixmatch_fbcsa", "fixmatch_dgwm", "stylematch", "stylematch_upcsc"])
-def test_without_domain_labels(name: str, usb_config: Config) -> None:
+def test_missing_domain_labels_are_refused(name: str, usb_config: Config) -> None:
     owner = name.split("_")[-1].replace("upcsc", "stylematch")
-    refused(rf"^{owner}: needs .*domain.*num_domains", lambda: toy.build(usb_config(algorithm=name, num_domains=0)))
+    assert_refused(
+        rf"^{owner}: needs .*domain.*num_domains", lambda: toy.build(usb_config(algorithm=name, num_domains=0))
+    )
     algorithm = toy.build(usb_config(algorithm=name))
     batch = {key: value for key, value in toy.first_batch(algorithm).items() if key not in ("d_lb", "d_ulb")}
-    refused(rf"^{owner}: needs domain labels.*d_lb.*d_ulb.*get_datasets", lambda: toy.begin_step(algorithm, batch))
+    assert_refused(
+        rf"^{owner}: needs domain labels.*d_lb.*d_ulb.*get_datasets", lambda: toy.begin_step(algorithm, batch)
+    )
 
 
-def test_too_few_classes_or_domains(usb_config: Config) -> None:
+def test_too_few_classes_or_domains_are_refused(usb_config: Config) -> None:
     message = "fbcsa: needs at least 5 classes, but the data have only 4"
-    refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_classes=4)))
+    assert_refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_classes=4)))
     message = "fbcsa: needs at least 2 source domains, but there is only 1"
-    refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_domains=1)))
+    assert_refused(message, lambda: toy.build(usb_config(algorithm="fixmatch_fbcsa", num_domains=1)))
 
 
 def test_prototypes_need_images_by_domain(usb_config: Config) -> None:
     data: dict[str, Any] = toy.datasets()
     data["train_lb"] = torch.utils.data.Subset(data["train_lb"], range(30))
     algorithm = toy.build(usb_config(algorithm="fixmatch_fbcsa"), data=data)
-    refused("fixmatch_fbcsa: needs un-augmented labelled images by domain.*get_datasets", algorithm.train)
+    assert_refused("fixmatch_fbcsa: needs un-augmented labelled images by domain.*get_datasets", algorithm.train)
 
 
 @pytest.mark.parametrize("base", [base for base in toy.HOSTS if base not in ("pseudolabel", "stylematch")])
-def test_without_use_cat_the_reason_is_named_or_nothing_is_lost(base: str, usb_config: Config) -> None:
+def test_use_cat_false_is_refused_with_the_reason_or_works(base: str, usb_config: Config) -> None:
     algorithm = toy.build(usb_config(algorithm=f"{base}_upcsc", use_cat=False, num_wu_iter=1))
     if base == "simmatch":  # computes every view with gradient anyway
         algorithm.train()
     else:
-        refused(f"{base}_upcsc: plug-ins need the gradient of every view.*set use_cat to true", algorithm.train)
+        assert_refused(f"{base}_upcsc: plug-ins need the gradient of every view.*set use_cat to true", algorithm.train)
 
 
-def test_names_of_the_engine_say_where_they_run(usb_config: Config) -> None:
+def test_names_of_the_engine_are_refused_in_stock_usb(usb_config: Config) -> None:
     message = "ssdg_fixmatch_upcsc: can only be run with ssdg train; in stock USB .* is called 'fixmatch_upcsc'"
-    refused(message, lambda: toy.build(usb_config(algorithm="ssdg_fixmatch_upcsc")))
+    assert_refused(message, lambda: toy.build(usb_config(algorithm="ssdg_fixmatch_upcsc")))
 
 
 @pytest.mark.parametrize("name", ["abc", "saw"])
 def test_algorithms_for_imbalanced_data_are_refused(name: str, usb_config: Config) -> None:
     config = usb_config(imb_algorithm=name)
     message = f"fixmatch_upcsc: plug-ins do not work with .* remove imb_algorithm: {name}"
-    refused(message, lambda: get_imb_algorithm(config, toy.toy_net, None, None))
+    assert_refused(message, lambda: get_imb_algorithm(config, toy.toy_net, None, None))
 
 
-def test_a_network_without_a_classifier(usb_config: Config) -> None:
-    refused(
+def test_a_network_without_a_classifier_is_refused(usb_config: Config) -> None:
+    assert_refused(
         "Linear: plug-ins need the network's classifier, a linear layer called classifier, fc or head",
         lambda: get_algorithm(usb_config(), lambda **_: nn.Linear(2, 2), None, None),
     )
@@ -155,7 +157,7 @@ def usb_dataset(name: str, labelled: bool) -> BasicDataset:
     return BasicDataset(name, images, [k % 6 for k in range(12)], 6, view, not labelled, view)
 
 
-def test_usbs_own_datasets_are_made_for_the_base(usb_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usbs_own_datasets_are_created_for_the_base(usb_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     def get_dataset(_: Namespace, algorithm: str, *__: Any) -> dict[str, Any]:
         labelled, unlabelled = usb_dataset(algorithm, True), usb_dataset(algorithm, False)
         return {"train_lb": labelled, "train_ulb": unlabelled, "eval": labelled, "test": None}
@@ -167,7 +169,7 @@ def test_usbs_own_datasets_are_made_for_the_base(usb_config: Config, monkeypatch
         assert algorithm.it == 4
 
 
-def test_datasets_made_for_the_wrong_name_are_one_line(usb_config: Config) -> None:
+def test_datasets_created_for_another_name_are_refused(usb_config: Config) -> None:
     data = {"train_lb": usb_dataset("comatch_upcsc", True), "train_ulb": usb_dataset("comatch_upcsc", False)}
     algorithm = toy.build(usb_config(algorithm="comatch_upcsc"), data=data)
-    refused("comatch_upcsc: batches have no x_ulb_s_0, x_ulb_s_1; .* create them for 'comatch'", algorithm.train)
+    assert_refused("comatch_upcsc: batches have no x_ulb_s_0, x_ulb_s_1; .* create them for 'comatch'", algorithm.train)

@@ -39,7 +39,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("notebook")
-def test_it_trains_on_any_base_that_takes_plugins(usb_config: Callable[..., Namespace]) -> None:
+def test_a_plugin_of_a_notebook_trains_in_stock_usb(usb_config: Callable[..., Namespace]) -> None:
     register("softmatch_norm")
     assert get_config({"algorithm": "softmatch_norm"}).norm_weight == 0.5
     algorithm = toy.build(usb_config(algorithm="softmatch_norm", norm_weight=2.0, lr_plugin=0.1))

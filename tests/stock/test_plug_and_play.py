@@ -1,4 +1,4 @@
-"""A plug-in on stock USB changes what its weights say, and nothing else."""
+"""A plug-in on stock USB adds its weighted losses and changes nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from semilearn_ext.registry import PLUGINS
 from tests.stock import toy
 
 Config = Callable[..., Namespace]
-# DGWM replaces the classifier instead of adding a loss: it has no weight that could be 0.
+# DGWM replaces the classifier instead of adding a loss, so it has no weight that could be 0.
 ADDED = [spec.name for spec in PLUGINS if not spec.needs.head]
 
 
@@ -47,13 +47,13 @@ def weights_off(plugin: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("base", toy.HOSTS)
-def test_with_weights_of_zero_the_base_is_stock_usbs_bit_for_bit(base: str, usb_config: Config) -> None:
+def test_with_weights_of_zero_the_base_equals_stock_usb_bit_for_bit(base: str, usb_config: Config) -> None:
     stock, stock_log = trained(usb_config(algorithm=base, **options_of(base)))
-    moved = torch.nn.Module.state_dict(toy.build(usb_config(algorithm=base, **options_of(base)), toy.noisy_net).model)
-    assert any(not torch.equal(moved[name], value) for name, value in stock.model.state_dict().items())
+    initial = torch.nn.Module.state_dict(toy.build(usb_config(algorithm=base, **options_of(base)), toy.noisy_net).model)
+    assert any(not torch.equal(initial[name], value) for name, value in stock.model.state_dict().items())
     for plugin in ADDED:
         off = weights_off(plugin)
-        # Prototypes in training mode move the statistics of batch norm, as in the released code; see below.
+        # Prototypes in training mode change the statistics of batch norm, as in the released code; see below.
         mode = {"prototype_mode": "eval"} if plugin == "fbcsa" else {}
         algorithm, log = trained(usb_config(algorithm=f"{base}_{plugin}", **options_of(base, **off, **mode)))
         state = algorithm.model.state_dict()
@@ -62,20 +62,20 @@ def test_with_weights_of_zero_the_base_is_stock_usbs_bit_for_bit(base: str, usb_
         for name, value in stock.ema.shadow.items():
             assert torch.equal(algorithm.ema.shadow[name], value), (plugin, name)
         assert len(log) == len(stock_log) == 4
-        for own, expected in zip(log, stock_log, strict=True):
-            assert {name: own[name] for name in expected} == expected, plugin
+        for logged, expected in zip(log, stock_log, strict=True):
+            assert {name: logged[name] for name in expected} == expected, plugin
 
 
-def test_prototypes_in_training_mode_move_nothing_but_the_statistics_of_batch_norm(usb_config: Config) -> None:
+def test_prototypes_in_training_mode_change_only_the_statistics_of_batch_norm(usb_config: Config) -> None:
     stock, _ = trained(usb_config(algorithm="fixmatch", **options_of("fixmatch")))
     algorithm, _ = trained(usb_config(algorithm="fixmatch_fbcsa", **options_of("fixmatch", **weights_off("fbcsa"))))
-    own = dict(algorithm.model.named_parameters())
+    parameters = dict(algorithm.model.named_parameters())
     for name, value in stock.model.named_parameters():
-        assert torch.equal(own[name], value), name
+        assert torch.equal(parameters[name], value), name
     assert not torch.equal(algorithm.model.norm.running_mean, stock.model.norm.running_mean)
 
 
-def test_a_factor_of_zero_on_all_plugins_is_the_base_too(usb_config: Config) -> None:
+def test_a_plugin_weight_of_zero_equals_the_base(usb_config: Config) -> None:
     stock, _ = trained(usb_config(algorithm="freematch", **options_of("freematch")))
     algorithm, _ = trained(usb_config(algorithm="freematch_upcsc", **options_of("freematch", plugin_weight=0)))
     state = algorithm.model.state_dict()
@@ -83,7 +83,7 @@ def test_a_factor_of_zero_on_all_plugins_is_the_base_too(usb_config: Config) -> 
 
 
 class Spy:
-    """Records what the base asked its masking hook, apart from the recorder."""
+    """Records the calls of the base's masking hook, independently of the recorder."""
 
     def __init__(self, hook: Any) -> None:
         self.calls: list[tuple[Tensor, Tensor]] = []
@@ -106,27 +106,32 @@ def unlabelled_views(algorithm: Any, batch: dict[str, Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("base", toy.HOSTS)
-def test_losses_are_the_pure_function_on_the_features_of_every_view_alone(base: str, usb_config: Config) -> None:
+def test_losses_equal_the_pure_function_of_the_features_of_every_view(base: str, usb_config: Config) -> None:
     algorithm = toy.build(usb_config(algorithm=f"{base}_upcsc", batch_size=12, **toy.HALF_CONFIDENT.get(base, {})))
     spy = Spy(algorithm.hooks_dict["MaskingHook"])
     batch = toy.first_batch(algorithm)
     toy.begin_step(algorithm, batch)
-    seen = algorithm.step_output(Wants())
+    output = algorithm.step_output(Wants())
     algorithm.call_hook("after_train_step", "PluginHook")
     net, (prob, mask) = toy.network(algorithm), spy.calls[0]
     features = [net(view, only_feat=True) for view in unlabelled_views(algorithm, batch)]
-    if base not in ("adamatch", "comatch", "simmatch", "softmatch"):  # which align them with a target distribution
+    if base not in (
+        "adamatch",
+        "comatch",
+        "simmatch",
+        "softmatch",
+    ):  # these align confidences with a target distribution
         logits = net.eval()(unlabelled_views(algorithm, batch)[0])["logits"]
         torch.testing.assert_close(prob, logits.softmax(1), rtol=0, atol=1e-6)
 
-    assert len(seen.unlabelled) == len(features)
-    for view, expected in zip(seen.unlabelled, features, strict=True):
+    assert len(output.unlabelled) == len(features)
+    for view, expected in zip(output.unlabelled, features, strict=True):
         torch.testing.assert_close(view.features, expected, rtol=0, atol=1e-6)
         assert view.features.requires_grad
-    torch.testing.assert_close(seen.labelled.features, net(batch["x_lb"], only_feat=True), rtol=0, atol=1e-6)
-    assert torch.equal(seen.labels, batch["y_lb"])
-    assert seen.domain is not None
-    assert torch.equal(seen.domain, batch["d_ulb"])
+    torch.testing.assert_close(output.labelled.features, net(batch["x_lb"], only_feat=True), rtol=0, atol=1e-6)
+    assert torch.equal(output.labels, batch["y_lb"])
+    assert output.domain is not None
+    assert torch.equal(output.domain, batch["d_ulb"])
 
     plugin, count = algorithm.plugins["upcsc"], len(features)
     terms = upcsc_loss(
@@ -140,8 +145,8 @@ def test_losses_are_the_pure_function_on_the_features_of_every_view_alone(base: 
         torch.testing.assert_close(algorithm.log_dict[f"train/{name}"], value.detach(), rtol=0, atol=1e-6)
 
 
-def test_both_kinds_of_images_occur(usb_config: Config) -> None:
-    """The test above would be half as strong if every image were confident."""
+def test_some_images_are_confident_and_others_are_not(usb_config: Config) -> None:
+    """Otherwise, the test above would cover only one of the two losses."""
     algorithm = toy.build(usb_config(batch_size=12, **toy.HALF_CONFIDENT["fixmatch"]))
     toy.begin_step(algorithm)
     algorithm.call_hook("after_train_step", "PluginHook")
@@ -152,10 +157,12 @@ def test_both_kinds_of_images_occur(usb_config: Config) -> None:
 
 @pytest.mark.parametrize("base", toy.HOSTS)
 @pytest.mark.parametrize("plugin", ADDED)
-def test_the_plugins_own_loss_moves_its_parameters_and_the_backbone(plugin: str, base: str, usb_config: Config) -> None:
+def test_the_plugins_loss_has_a_gradient_for_its_parameters_and_the_backbone(
+    plugin: str, base: str, usb_config: Config
+) -> None:
     options = toy.HALF_CONFIDENT.get(base, {})
     algorithm = toy.build(usb_config(algorithm=f"{base}_{plugin}", batch_size=12, **options))
-    if base in ("dash", "flexmatch", "freematch", "softmatch"):  # which begin confident of all, so that SC has no image
+    if base in ("dash", "flexmatch", "freematch", "softmatch"):  # these start confident of all images, so SC has none
         hook = algorithm.hooks_dict["MaskingHook"]
         masking = hook.masking
         hook.masking = lambda *args, **kwargs: masking(*args, **kwargs) * (torch.arange(12) % 2)

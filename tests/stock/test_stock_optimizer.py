@@ -26,7 +26,7 @@ def rates(algorithm: Any) -> dict[str, tuple[float, float]]:
 
 
 class Unmatched(nn.Module):
-    """A network that leaves it to USB to count its parameters, twelve of which make a layer."""
+    """A network without a group matcher, for which USB groups twelve parameters into a layer."""
 
     pretrained_cfg: ClassVar[dict[str, str]] = {"classifier": "fc"}
 
@@ -45,37 +45,37 @@ NETS = {
 
 @pytest.mark.parametrize("layer_decay", [1.0, 0.5])
 @pytest.mark.parametrize("net", NETS)
-def test_the_bases_parameters_keep_their_rates(net: str, layer_decay: float, usb_config: Config) -> None:
+def test_parameters_of_the_base_keep_their_rates(net: str, layer_decay: float, usb_config: Config) -> None:
     values = {"layer_decay": layer_decay, "lr": 0.02, "lr_plugin": 0.007, "weight_decay": 0.01}
     stock = rates(get_algorithm(usb_config(algorithm="fixmatch", **values), NETS[net], None, None))
-    own = rates(get_algorithm(usb_config(algorithm="fixmatch_upcsc", **values), NETS[net], None, None))
-    assert {name: own.pop(name) for name in stock} == stock
+    with_plugin = rates(get_algorithm(usb_config(algorithm="fixmatch_upcsc", **values), NETS[net], None, None))
+    assert {name: with_plugin.pop(name) for name in stock} == stock
     assert (len({rate for rate, _ in stock.values()}) > 1) == (layer_decay < 1)
     projectors = ("feature_projector.weight", "feature_projector.bias", "proxy_projector.weight")
-    assert own == {f"plugins.upcsc.{name}": (0.007, 0.01) for name in projectors}
+    assert with_plugin == {f"plugins.upcsc.{name}": (0.007, 0.01) for name in projectors}
 
 
 @pytest.mark.parametrize("optim", ["SGD", "AdamW"])
-def test_one_group_at_its_own_rate_follows_usbs_cosine(optim: str, usb_config: Config) -> None:
+def test_the_group_of_a_plugin_has_its_own_rate_and_usbs_cosine(optim: str, usb_config: Config) -> None:
     config = usb_config(optim=optim, lr=0.02, lr_plugin=0.007, num_train_iter=4, epoch=1, num_warmup_iter=1)
     algorithm = toy.build(config)
-    own = set(algorithm.plugins["upcsc"].parameters())
-    groups = [group for group in algorithm.optimizer.param_groups if own & set(group["params"])]
-    assert [set(group["params"]) for group in groups] == [own]
-    seen: list[tuple[float, float]] = []
+    parameters = set(algorithm.plugins["upcsc"].parameters())
+    groups = [group for group in algorithm.optimizer.param_groups if parameters & set(group["params"])]
+    assert [set(group["params"]) for group in groups] == [parameters]
+    rates_by_step: list[tuple[float, float]] = []
     algorithm.optimizer.register_step_pre_hook(
-        lambda optimizer, *_: seen.append((groups[0]["lr"], optimizer.param_groups[-1]["lr"]))
+        lambda optimizer, *_: rates_by_step.append((groups[0]["lr"], optimizer.param_groups[-1]["lr"]))
     )
     algorithm.train()
     factors = [0.0, *(math.cos(7 / 16 * math.pi * step / 3) for step in range(3))]
-    assert [rate for rate, _ in seen] == pytest.approx([0.007 * factor for factor in factors])
-    assert [rate for _, rate in seen] == pytest.approx([0.02 * factor for factor in factors])
+    assert [rate for rate, _ in rates_by_step] == pytest.approx([0.007 * factor for factor in factors])
+    assert [rate for _, rate in rates_by_step] == pytest.approx([0.02 * factor for factor in factors])
 
 
 @pytest.mark.parametrize(
     "name", ["fixmatch_upcsc", "comatch_upcsc", "simmatch_upcsc", "stylematch_upcsc", "fixmatch_dgwm"]
 )
-def test_averaged_weights_know_the_plugin(name: str, usb_config: Config) -> None:
+def test_averaged_weights_include_the_plugin(name: str, usb_config: Config) -> None:
     algorithm = toy.build(usb_config(algorithm=name, ema_m=0.5, batch_size=12, p_cutoff=0.6, lr_plugin=0.1))
     start = {name: value.clone() for name, value in algorithm.model.named_parameters()}
     algorithm.train()

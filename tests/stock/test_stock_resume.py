@@ -25,7 +25,7 @@ class Killed(Exception):
 
 
 class KillHook(Hook):
-    """Ends the process, so to speak, after the first epoch."""
+    """Simulates the end of the process after the first epoch."""
 
     def after_train_epoch(self, algorithm: Any) -> None:
         if algorithm.epoch == 0:
@@ -46,11 +46,11 @@ def start(config: Namespace) -> Any:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_loaded_run_goes_on_with_the_same_numbers(name: str, usb_config: Config, tmp_path: Path) -> None:
+def test_a_loaded_run_continues_with_the_same_numbers(name: str, usb_config: Config, tmp_path: Path) -> None:
     base = parse_method(name, "").base
     options = {"algorithm": name, "ema_m": 0.5, **toy.HALF_CONFIDENT.get(base, {})}
-    whole = start(usb_config(**options, save_name="whole"))
-    whole.train()
+    uninterrupted = start(usb_config(**options, save_name="uninterrupted"))
+    uninterrupted.train()
 
     first = start(usb_config(**options))
     first.register_hook(KillHook(), priority="LOWEST")
@@ -60,37 +60,37 @@ def test_a_loaded_run_goes_on_with_the_same_numbers(name: str, usb_config: Confi
     second = start(usb_config(**options, resume=True))
     with torch.no_grad():
         for value in second.model.parameters():
-            value.normal_()  # all of it has to come from the file
+            value.normal_()  # all values must come from the file
     second.load_model(tmp_path / "run" / "latest_model.pth")
     assert second.it == 2
     second.train()
 
-    assert second.it == whole.it == 4
-    for own, expected in ((second.model, whole.model), (second.ema_model, whole.ema_model)):
-        assert_same_state(own.state_dict(), expected.state_dict())
-    assert_same_state(second.ema.shadow, whole.ema.shadow)
-    names = [name for name in whole.log_dict if name.startswith("train/")]
+    assert second.it == uninterrupted.it == 4
+    for actual, expected in ((second.model, uninterrupted.model), (second.ema_model, uninterrupted.ema_model)):
+        assert_same_state(actual.state_dict(), expected.state_dict())
+    assert_same_state(second.ema.shadow, uninterrupted.ema.shadow)
+    names = [name for name in uninterrupted.log_dict if name.startswith("train/")]
     assert {name: float(second.log_dict[name]) for name in names} == {
-        name: float(whole.log_dict[name]) for name in names
+        name: float(uninterrupted.log_dict[name]) for name in names
     }
-    for own, expected in zip(second.optimizer.param_groups, whole.optimizer.param_groups, strict=True):
-        assert own["lr"] == expected["lr"]
+    for actual, expected in zip(second.optimizer.param_groups, uninterrupted.optimizer.param_groups, strict=True):
+        assert actual["lr"] == expected["lr"]
 
 
-def assert_same_state(own: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert own.keys() == expected.keys()
+def assert_same_state(state: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert state.keys() == expected.keys()
     for name, value in expected.items():
-        same = torch.equal(own[name], value) if isinstance(value, torch.Tensor) else own[name] == value
+        same = torch.equal(state[name], value) if isinstance(value, torch.Tensor) else state[name] == value
         assert same, name
 
 
 def test_plain_attributes_of_a_plugin_are_saved(usb_config: Config, tmp_path: Path) -> None:
     algorithm = toy.build(usb_config(algorithm="fixmatch_fbcsa"))
     algorithm.train()
-    again = toy.build(usb_config(algorithm="fixmatch_fbcsa", seed=9))
-    assert again.plugins["fbcsa"].steps == 0
-    again.load_model(tmp_path / "run" / "latest_model.pth")
-    before, after = (one.plugins["fbcsa"] for one in (algorithm, again))
+    loaded = toy.build(usb_config(algorithm="fixmatch_fbcsa", seed=9))
+    assert loaded.plugins["fbcsa"].steps == 0
+    loaded.load_model(tmp_path / "run" / "latest_model.pth")
+    before, after = (run.plugins["fbcsa"] for run in (algorithm, loaded))
     assert (after.steps, after.seed) == (before.steps, before.seed) == (4, 0)
     assert torch.equal(after.prototypes, before.prototypes)
     assert [draw.tolist() for draw in after.draw()] == [draw.tolist() for draw in before.draw()]

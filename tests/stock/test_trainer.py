@@ -31,7 +31,7 @@ def fitted(config: Namespace, net: Callable[..., Any], data: Any = None) -> tupl
 
 
 def check_evaluation(trainer: Trainer, loader: Any) -> None:
-    """``evaluate`` and ``predict`` are the network's, or those of its averaged weights."""
+    """``evaluate`` and ``predict`` use the network or its averaged weights, as requested."""
     algorithm = trainer.algorithm
     for use_ema_model, weights in ((True, algorithm.ema.shadow), (False, dict(algorithm.model.named_parameters()))):
         algorithm.model.eval()
@@ -47,21 +47,21 @@ def check_evaluation(trainer: Trainer, loader: Any) -> None:
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_fit_evaluate_predict(base: str, usb_config: Config) -> None:
-    config = usb_config(algorithm=f"{base}_upcsc", ema_m=0.9)
-    before = {n: p.clone() for n, p in toy.build(config, WRN).model.named_parameters()}
-    trainer, loader = fitted(config, WRN)
+def test_trainer_fits_evaluates_and_predicts(base: str, usb_config: Config) -> None:
+    config, net = usb_config(algorithm=f"{base}_upcsc", ema_m=0.9), WRN if base == "fixmatch" else toy.noisy_net
+    before = {n: p.clone() for n, p in toy.build(config, net).model.named_parameters()}
+    trainer, loader = fitted(config, net)
     algorithm = trainer.algorithm
     assert algorithm.it == 4
     log = {name: float(value) for name, value in algorithm.log_dict.items()}
     assert all(math.isfinite(log[f"train/{name}"]) for name in ("total_loss", "upc", "sc", "confident_share"))
-    moved = [name for name, value in algorithm.model.named_parameters() if not torch.equal(value, before[name])]
-    assert [name for name in moved if name.startswith("plugins.upcsc.feature_projector")]
-    assert [name for name in moved if name.endswith("conv1.weight")]
+    changed = [name for name, value in algorithm.model.named_parameters() if not torch.equal(value, before[name])]
+    assert [name for name in changed if name.startswith("plugins.upcsc.feature_projector")]
+    assert [name for name in changed if name.endswith("conv1.weight")]
     check_evaluation(trainer, loader)
 
 
-def test_fit_a_vision_transformer(usb_config: Config) -> None:
+def test_trainer_fits_a_vision_transformer(usb_config: Config) -> None:
     class Large(toy.ToyImages):
         def __getitem__(self, number: int) -> dict[str, Any]:
             item = super().__getitem__(number)
@@ -91,14 +91,14 @@ def test_usbs_own_loop_evaluates_saves_and_reports(base: str, usb_config: Config
     for saved in (weights["model"], weights["ema_model"]):
         assert "plugins.upcsc.feature_projector.weight" in saved
     # The test accuracy is that of the best checkpoint.
-    again = toy.build(usb_config(algorithm=f"{base}_upcsc", ema_m=0.5, eval_batch_size=36), data=data)
-    again.load_model(tmp_path / "run" / "model_best.pth")
-    again.resume = True
-    again.call_hook("before_run", "EMAHook")
-    assert again.evaluate("test")["test/top-1-acc"] == results["test/best_acc"]
+    loaded = toy.build(usb_config(algorithm=f"{base}_upcsc", ema_m=0.5, eval_batch_size=36), data=data)
+    loaded.load_model(tmp_path / "run" / "model_best.pth")
+    loaded.resume = True
+    loaded.call_hook("before_run", "EMAHook")
+    assert loaded.evaluate("test")["test/top-1-acc"] == results["test/best_acc"]
 
 
-def test_domains_and_prototypes(usb_config: Config) -> None:
+def test_fbcsa_computes_prototypes_of_every_domain(usb_config: Config) -> None:
     trainer, _ = fitted(usb_config(algorithm="fixmatch_fbcsa", p_cutoff=0.0), toy.toy_net)
     plugin = trainer.algorithm.plugins["fbcsa"]
     assert plugin.steps == 4
@@ -106,7 +106,7 @@ def test_domains_and_prototypes(usb_config: Config) -> None:
     assert math.isfinite(float(trainer.algorithm.log_dict["train/fbc"]))
 
 
-def test_dash_after_its_warm_up(usb_config: Config) -> None:
+def test_dash_trains_after_its_warm_up(usb_config: Config) -> None:
     config = usb_config(algorithm="dash_upcsc", num_wu_iter=1)
     algorithm = get_algorithm(config, toy.toy_net, None, None)
     algorithm.loader_dict = toy.loaders(config, toy.datasets())
@@ -118,7 +118,7 @@ def test_dash_after_its_warm_up(usb_config: Config) -> None:
     assert not torch.equal(algorithm.plugins["upcsc"].feature_projector.weight, projector)
 
 
-def test_the_logged_rate_is_the_bases(usb_config: Config) -> None:
+def test_the_logged_rate_is_that_of_the_base(usb_config: Config) -> None:
     stock, _ = fitted(usb_config(algorithm="fixmatch"), toy.toy_net)
     trainer, _ = fitted(usb_config(lr_plugin=1e-4), toy.toy_net)
     assert trainer.algorithm.log_dict["lr"] == stock.algorithm.log_dict["lr"]

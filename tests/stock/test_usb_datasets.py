@@ -31,7 +31,7 @@ def digits(cache_dir: Path) -> Callable[..., DomainDatasets]:
     return make
 
 
-def test_parts_are_disjoint_and_nothing_of_the_target_is_trained_on(digits: Callable[..., DomainDatasets]) -> None:
+def test_parts_are_disjoint_and_no_target_image_is_for_training(digits: Callable[..., DomainDatasets]) -> None:
     data = digits("fixmatch_upcsc")
     items = data["test"].data.items
     parts = {name: {items[position] for position in part.positions.tolist()} for name, part in data.items()}
@@ -45,7 +45,7 @@ def test_parts_are_disjoint_and_nothing_of_the_target_is_trained_on(digits: Call
     assert len(parts["train_lb"]) == 3 * 10 * 3
 
 
-def test_batches_carry_the_number_of_the_source_domain(
+def test_batches_contain_the_number_of_the_source_domain(
     digits: Callable[..., DomainDatasets], usb_config: Config
 ) -> None:
     data = digits("fixmatch_fbcsa")
@@ -72,7 +72,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_an_algorithm_gets_the_views_that_its_step_takes(name: str, digits: Callable[..., DomainDatasets]) -> None:
+def test_an_algorithm_gets_the_views_that_its_step_needs(name: str, digits: Callable[..., DomainDatasets]) -> None:
     data = digits(name)
     labelled, unlabelled = data["train_lb"][0], data["train_ulb"][5]
     assert {entry for entry in unlabelled if entry.startswith("x_")} == VIEWS[name]
@@ -86,7 +86,7 @@ def test_an_algorithm_gets_the_views_that_its_step_takes(name: str, digits: Call
         assert torch.equal(unlabelled["x_ulb_s_0"].rot90(unlabelled["rot_v"], (1, 2)), unlabelled["x_ulb_s_0_rot"])
 
 
-def test_views_are_this_packages(digits: Callable[..., DomainDatasets]) -> None:
+def test_views_equal_those_of_this_package(digits: Callable[..., DomainDatasets]) -> None:
     data = digits("fixmatch_upcsc")
     part = data["train_ulb"]
     pixels = part.data.store[part.positions[7:8]]
@@ -102,12 +102,12 @@ def test_views_are_this_packages(digits: Callable[..., DomainDatasets]) -> None:
     assert torch.equal(held_out[3]["x_lb"], plain)
 
 
-def test_methods_of_two_weak_views_get_two_weak_views(digits: Callable[..., DomainDatasets]) -> None:
+def test_meanteacher_gets_two_weak_views(digits: Callable[..., DomainDatasets]) -> None:
     assert digits("meanteacher")["train_ulb"].kinds == {"x_ulb_w": "weak", "x_ulb_s": "weak"}
 
 
 class Constant:
-    """A transform that says who made the view, and checks that it got a picture."""
+    """A transform with a recognisable result, which checks that its input is an image."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -131,7 +131,7 @@ def test_transforms_of_the_user_are_used(digits: Callable[..., DomainDatasets], 
     assert only_strong["x_ulb_w"].shape == (3, 32, 32)
 
 
-def test_un_augmented_images_by_domain(digits: Callable[..., DomainDatasets]) -> None:
+def test_un_augmented_images_are_grouped_by_domain(digits: Callable[..., DomainDatasets]) -> None:
     data = digits("fixmatch_fbcsa")
     groups = data["train_lb"].plain_images()
     assert [len(labels) for _, labels in groups] == [30, 30, 30]
@@ -142,7 +142,9 @@ def test_un_augmented_images_by_domain(digits: Callable[..., DomainDatasets]) ->
 
 
 @pytest.mark.parametrize("name", ["fixmatch_upcsc", "softmatch_fbcsa", "stylematch_dgwm", "fixmatch_upcsc_fbcsa"])
-def test_usbs_trainer_takes_them(name: str, digits: Callable[..., DomainDatasets], usb_config: Config) -> None:
+def test_usbs_trainer_supports_these_datasets(
+    name: str, digits: Callable[..., DomainDatasets], usb_config: Config
+) -> None:
     data = digits(name)
     config = data.configure(usb_config(algorithm=name))
     assert (config.num_classes, config.num_domains, config.lb_dest_len) == (10, 3, 90)
@@ -157,7 +159,7 @@ def test_usbs_trainer_takes_them(name: str, digits: Callable[..., DomainDatasets
     assert 0 <= trainer.evaluate(loaders["test"])["acc"] <= 1
 
 
-def test_a_folder_is_a_dataset_too(tmp_path: Path) -> None:
+def test_an_image_folder_is_a_dataset(tmp_path: Path) -> None:
     for domain in ("photo", "sketch", "paint"):
         for label in ("cat", "dog"):
             folder = tmp_path / "images" / domain / label
@@ -175,7 +177,7 @@ def test_a_folder_is_a_dataset_too(tmp_path: Path) -> None:
     assert data["train_ulb"][0]["x_ulb_s"].shape == (3, 16, 16)
 
 
-def test_what_cannot_be_had_is_one_line(digits: Callable[..., DomainDatasets]) -> None:
+def test_invalid_requests_are_refused_in_one_line(digits: Callable[..., DomainDatasets]) -> None:
     with pytest.raises(UserError, match=r"'erm' is not available in stock USB; train it with ssdg train"):
         digits("erm")
     with pytest.raises(UserError, match=r"'fixmatch_upsc' is not a known algorithm; did you mean 'fixmatch_upcsc'"):

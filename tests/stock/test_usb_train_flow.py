@@ -1,7 +1,7 @@
 """What USB's own ``train.py`` does, with a config file in USB's form and USB's own dataset, networks and loop.
 
-The script is not in USB's package, so its main flow is repeated here. A few random images stand in for CIFAR-10, which
-would have to be downloaded, and PyYAML for USB's reader of config files, which needs an old ``ruamel.yaml``.
+The script is not in USB's package, so its main flow is repeated here. A few random images replace CIFAR-10, which
+would have to be downloaded, and PyYAML replaces USB's reader of config files, which needs an old ``ruamel.yaml``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ use_pretrain: False
 
 
 class FewImages:
-    """In the place of ``torchvision.datasets.CIFAR10``."""
+    """Replaces ``torchvision.datasets.CIFAR10``."""
 
     def __init__(self, root: str, train: bool, download: bool, **_: Any) -> None:
         rng = np.random.default_rng(int(train))
@@ -96,15 +96,15 @@ def few_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def arguments(config: str, *flags: str) -> Namespace:
-    """USB's ``get_config`` of train.py: flags of the algorithm after those of all, and the file on top."""
-    given = yaml.safe_load(config)
+    """USB's ``get_config`` in train.py: general options, then those of the algorithm, overridden by the file."""
+    values = yaml.safe_load(config)
     general = vars(get_config({"algorithm": "fixmatch"}))
     parser = argparse.ArgumentParser()
-    own = name2alg[given["algorithm"]].get_argument()
-    for argument in own:
+    algorithm_arguments = name2alg[values["algorithm"]].get_argument()
+    for argument in algorithm_arguments:
         parser.add_argument(argument.name, type=argument.type, default=argument.default, help=argument.help)
     args = Namespace(**{**general, **vars(parser.parse_args(flags))})
-    over_write_args_from_dict(args, given)
+    over_write_args_from_dict(args, values)
     return args
 
 
@@ -120,7 +120,7 @@ def main(args: Namespace) -> Any:
     logger = get_logger(args.save_name, save_path, "WARNING")
     model = get_algorithm(args, get_net_builder(args.net, args.net_from_name), tb_log, logger)
     logger.info(f"Number of Trainable Params: {count_parameters(model.model)}")
-    with pytest.MonkeyPatch.context() as patch:  # not longer: torch's optimizers ask, too
+    with pytest.MonkeyPatch.context() as patch:  # only here, because torch's optimizers also check it
         patch.setattr(torch.cuda, "is_available", lambda: True)
         model.model = send_model_cuda(args, model.model)
         model.ema_model = send_model_cuda(args, model.ema_model, clip_batch=False)
@@ -141,7 +141,7 @@ def check(model: Any, args: Namespace) -> None:
 
 
 @pytest.mark.parametrize("base", [base for base in toy.HOSTS if base != "stylematch"])
-def test_every_base_on_usbs_own_data(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_base_trains_on_usbs_own_data(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaders, views by the name of the base, warm-up, loop, evaluation, checkpoints."""
     from semilearn import nets
 
@@ -155,7 +155,7 @@ def test_every_base_on_usbs_own_data(base: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("net", ["wrn_28_2", "resnet50", "vit_tiny_patch2_32"])
-def test_usbs_own_networks(net: str) -> None:
+def test_plugins_train_on_usbs_own_networks(net: str) -> None:
     config = yaml.safe_load(CONFIG) | {"net": net, "batch_size": 2, "uratio": 1, "epoch": 1, "num_train_iter": 1}
     if net.startswith("vit"):
         config |= {"optim": "AdamW", "layer_decay": 0.5}
@@ -166,17 +166,17 @@ def test_usbs_own_networks(net: str) -> None:
     assert model.plugins["upcsc"].feature_projector.in_features == features
 
 
-def test_a_run_is_taken_up_again_by_usbs_flags() -> None:
+def test_a_run_is_resumed_with_usbs_options() -> None:
     config = yaml.safe_load(CONFIG) | {"net": "wrn_28_2", "batch_size": 2, "uratio": 1}
     first = main(arguments(yaml.safe_dump(config)))
     latest = Path(config["save_dir"], config["save_name"], "latest_model.pth")
     more = {"epoch": 4, "num_train_iter": 4, "resume": True, "overwrite": False, "load_path": str(latest)}
-    again = main(arguments(yaml.safe_dump(config | more)))
-    assert (first.it, again.it) == (2, 4)
+    resumed = main(arguments(yaml.safe_dump(config | more)))
+    assert (first.it, resumed.it) == (2, 4)
 
 
 @pytest.mark.parametrize("name", ["fixmatch_fbcsa", "fixmatch_dgwm", "stylematch_upcsc"])
-def test_methods_with_domains_say_so(name: str) -> None:
+def test_methods_that_need_domains_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="needs") as error:
         main(arguments(CONFIG.replace("fixmatch_upcsc", name)))
     assert "domain" in str(error.value)

@@ -19,7 +19,7 @@ from semilearn_ext.registry import ALGORITHMS, PLUGINS, incompatible
 
 CLASSES, DOMAINS, SIZE, FEATURES = 6, 3, 16, 12
 HOSTS = [spec.name for spec in ALGORITHMS if not spec.unavailable and not incompatible(spec, PLUGINS.get("upcsc", ""))]
-"""Every base that takes plug-ins."""
+"""Every base that supports plug-ins."""
 HALF_CONFIDENT: dict[str, dict[str, Any]] = {
     **{
         base: {"p_cutoff": 0.6}
@@ -35,7 +35,7 @@ class ToyNet(nn.Module):
     """A network in USB's form: (N, 3, 16, 16) images, 12 features.
 
     With ``noisy`` it has batch norm and dropout, so its outputs depend on the batch and on the random numbers drawn;
-    without, every image goes through on its own.
+    without, images are processed independently of each other.
     """
 
     num_features = FEATURES
@@ -67,7 +67,7 @@ noisy_net = partial(toy_net, noisy=True)
 
 
 class ToyImages(Dataset[dict[str, Any]]):
-    """Images of random colours, fixed by ``seed``, with every view that any of USB's algorithms takes."""
+    """Images of random colours, determined by ``seed``, with every view that any of USB's algorithms needs."""
 
     view = ViewSpec(SIZE)
 
@@ -101,7 +101,7 @@ def datasets() -> dict[str, ToyImages]:
 
 
 def loaders(config: Namespace, data: Mapping[str, Any]) -> dict[str, Any]:
-    """USB's own loaders of ``data``; evaluation is on the labelled images where there are no others."""
+    """USB's own loaders of ``data``; without evaluation images, the labelled ones are used."""
     load = partial(get_data_loader, config, num_workers=0)
     train = {
         "train_lb": load(data["train_lb"], config.batch_size),
@@ -131,7 +131,7 @@ def first_batch(algorithm: Any) -> dict[str, Tensor]:
 
 
 def begin_step(algorithm: Any, batch: Mapping[str, Tensor] | None = None) -> None:
-    """The base's part of a run's first step: no plug-in, no update."""
+    """The first step of a run without its plug-ins and update."""
     algorithm.epoch = 0
     algorithm.call_hook("before_run")
     algorithm.call_hook("before_train_epoch")

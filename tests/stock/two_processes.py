@@ -50,7 +50,7 @@ def build(config: Namespace) -> Any:
 
 
 def batch() -> dict[str, Tensor]:
-    """The whole batch, of which each process gets a share."""
+    """The joint batch, of which each process gets a share."""
     items = [default_collate([images[number] for number in range(24)]) for images in toy.datasets().values()]
     return {**items[0], **items[1]}
 

@@ -1,4 +1,4 @@
-"""Buffers are reused when nobody refers to them any more, and never before."""
+"""Buffers are reused once nothing refers to them, and never earlier."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def filled(number: float) -> Tensor:
     return empty_floats(*SHAPE).fill_(number)
 
 
-def test_memory_is_used_again() -> None:
+def test_memory_is_reused() -> None:
     first = filled(1)
-    place = first.data_ptr()
+    address = first.data_ptr()
     del first
-    assert filled(2).data_ptr() == place
+    assert filled(2).data_ptr() == address
 
 
 def trained(batch: Tensor) -> Tensor:
-    """A loss whose graph needs the batch."""
+    """A loss whose autograd graph refers to the batch."""
     return (batch * torch.ones(1, requires_grad=True)).sum()
 
 
@@ -44,18 +44,18 @@ HOLDERS: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_memory_that_somebody_holds_is_left_alone(holder: str) -> None:
+def test_memory_that_is_referenced_is_not_reused(holder: str) -> None:
     first = filled(1)
-    place, held = first.data_ptr(), HOLDERS[holder](first)
+    address, held = first.data_ptr(), HOLDERS[holder](first)
     del first
     gc.collect()
     others = [filled(2) for _ in range(4)]
-    assert place not in {other.data_ptr() for other in others}
+    assert address not in {other.data_ptr() for other in others}
     del held, others
-    assert place in {batch.data_ptr() for batch in [filled(3) for _ in range(5)]}
+    assert address in {batch.data_ptr() for batch in [filled(3) for _ in range(5)]}
 
 
-def test_memory_is_not_kept_for_a_shape_that_was_left() -> None:
+def test_memory_of_a_shape_that_is_no_longer_used_is_freed() -> None:
     filled(1)
     assert buffer_pool._spare[SHAPE]
     empty_floats(5, 3, 31, 31)
@@ -70,6 +70,6 @@ class Filled(torch.utils.data.Dataset[Tensor]):
         return filled(number)
 
 
-def test_workers_hand_over_what_they_made() -> None:
+def test_batches_of_workers_are_not_overwritten() -> None:
     batches = list(DataLoader(Filled(), batch_size=None, num_workers=2))
     assert [batch.unique().tolist() for batch in batches] == [[number] for number in range(12)]

@@ -1,4 +1,4 @@
-"""The device kernels, run on the CPU, give the same views as the CPU kernels, bit by bit."""
+"""The device kernels, run on the CPU, give the same views as the CPU kernels, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = torch.device("cpu")
 
 
 def images(rng: torch.Generator, count: int, size: int) -> Tensor:
-    """Noise, smooth images, and the cases in which an operation has nothing to work with: one level, two levels."""
+    """Noise, smooth images, and edge cases of the operations: images with one or two grey levels."""
     noise = torch.randint(256, (count, 3, size, size), dtype=torch.uint8, generator=rng)
     small = noise[:, :, : max(2, size // 8), : max(2, size // 8)]
     mixed = torch.where(torch.arange(count).view(-1, 1, 1, 1) % 2 == 0, noise, interpolate(small, (size, size)))
@@ -29,38 +29,42 @@ def images(rng: torch.Generator, count: int, size: int) -> Tensor:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("source", "size"), [(224, 224), (32, 32), (32, 64), (48, 32), (227, 96), (9, 9)])
-def test_all_views_are_those_of_the_cpu_kernels(source: int, size: int, seed: int) -> None:
+def test_all_views_equal_those_of_the_cpu_kernels(source: int, size: int, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     spec = ViewSpec(size, cutout_color=("black", "mean")[seed % 2])
     batch = images(rng, 16 if size > 100 else 48, source)
     before = batch.clone()
     assert torch.equal(kernels.plain(batch, spec), cpu.plain(batch, spec))
     weak, strong = draw_weak(rng, len(batch), spec), draw_strong(rng, len(batch), spec)
-    assert torch.equal(kernels.weak(batch, spec, sent(plans.weak(weak, spec))), cpu.weak(batch, spec, weak))
-    assert torch.equal(kernels.strong(batch, spec, sent(plans.strong(strong, spec))), cpu.strong(batch, spec, strong))
+    assert torch.equal(kernels.weak(batch, spec, to_device(plans.weak(weak, spec))), cpu.weak(batch, spec, weak))
+    assert torch.equal(
+        kernels.strong(batch, spec, to_device(plans.strong(strong, spec))), cpu.strong(batch, spec, strong)
+    )
     assert torch.equal(batch, before)
 
 
 @pytest.mark.parametrize("operation", Operation)
-@pytest.mark.parametrize("place", [0.0, 0.37, 1.0])
-def test_every_operation_at_the_ends_of_its_range(operation: Operation, place: float) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.37, 1.0])
+def test_every_operation_at_the_ends_of_its_range(operation: Operation, share: float) -> None:
     rng = torch.Generator().manual_seed(int(operation))
     batch, spec, (low, high) = images(rng, 8, 33), ViewSpec(33, flip=False, cutout=0), RANGES[operation]
     shape = (OPERATIONS_PER_IMAGE, len(batch))
     draws = StrongDraws(
         np.full(shape, operation),
-        np.full(shape, low + place * (high - low)),
+        np.full(shape, low + share * (high - low)),
         np.zeros(len(batch), bool),
         *np.zeros((2, len(batch))),
     )
-    assert torch.equal(kernels.strong(batch, spec, sent(plans.strong(draws, spec))), cpu.strong(batch, spec, draws))
+    assert torch.equal(
+        kernels.strong(batch, spec, to_device(plans.strong(draws, spec))), cpu.strong(batch, spec, draws)
+    )
 
 
-def sent(plan: plans.Plan) -> dict[str, Tensor]:
+def to_device(plan: plans.Plan) -> dict[str, Tensor]:
     return Packed.of(plan).on(HERE)
 
 
-def test_packed_arrays_come_back_as_they_were() -> None:
+def test_packed_arrays_are_unpacked_unchanged() -> None:
     arrays = {
         "bytes": np.arange(7, dtype=np.uint8),
         "none": np.empty((3, 0), np.float32),
@@ -77,7 +81,7 @@ def test_packed_arrays_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "weak", "strong"])
-def test_on_a_gpu_the_same_views_within_a_grey_level(kind: str, device: torch.device) -> None:
+def test_views_on_a_gpu_are_equal_within_one_grey_level(kind: str, device: torch.device) -> None:
     spec, batch = ViewSpec(32), images(torch.Generator().manual_seed(1), 48, 32)
     on_cpu, on_device = (
         views.make(kind, batch.to(where), spec, torch.Generator().manual_seed(2)) for where in (HERE, device)
