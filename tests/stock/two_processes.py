@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def _process(rank: int, configs: list[Namespace], folder: Path) -> None:
         torch.save(
             {name.removeprefix("module."): value for name, value in gradients.items()}, folder / f"{number}_{rank}.pt"
         )
-    dist.destroy_process_group()
+    dist.barrier()
+    # Without cleaning up: the destructor of DistributedDataParallel joins gloo's threads while it holds the interpreter's
+    # lock, for which one of them may be waiting.
+    os._exit(0)
 
 
 def build(config: Namespace) -> Any:
