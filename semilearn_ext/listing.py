@@ -36,7 +36,7 @@ def _algorithms() -> list[AlgorithmSpec]:
 def _algorithm(spec: AlgorithmSpec) -> str:
     if spec.unavailable:
         return f"not available: {spec.unavailable}"
-    notes = f"; takes no plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
+    notes = f"; does not support plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
     return f"{spec.about}{notes}{_options(spec.options)}"
 
 
@@ -116,8 +116,13 @@ def _option_rows() -> list[Sequence[str]]:
         for name, option in spec.options.items():
             owners.setdefault((name, option), []).append(spec.name)
     rows = [
-        (f"`{name}`", f"`{_shown(option.default)}`", _meaning(option), ", ".join(f"`{owner}`" for owner in sorted(of)))
-        for (name, option), of in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
+        (
+            f"`{name}`",
+            f"`{_shown(option.default)}`",
+            _meaning(option),
+            ", ".join(f"`{owner}`" for owner in sorted(names)),
+        )
+        for (name, option), names in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
     ]
     return [("Option", "Default", "Meaning", "Methods"), *rows]
 

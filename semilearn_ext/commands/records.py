@@ -40,6 +40,6 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(f"warning: {warning}"), file=sys.stderr)
     if collected.added + collected.known == 0:
         where = ", ".join(map(str, arguments.runs))
-        raise UserError(f"{where}: no finished run ({collected.unfinished} unfinished)")
+        raise UserError(f"{where}: no finished runs ({collected.unfinished} unfinished)")
     unfinished = f"; unfinished runs skipped: {collected.unfinished}" if collected.unfinished else ""
     print(f"Added {collected.added} runs to {arguments.out}; {collected.known} were already included{unfinished}")

@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
-        words, unknown = self._part(words) if self._subparsers is None else (words, [])
+        words, unknown = self._separate(words) if self._subparsers is None else (words, [])
         extended = any(word.split("=")[0] == "--extend" for word in words)
         if unknown and not extended:
             raise UserError(self._unknown(unknown[0]))
@@ -36,15 +36,15 @@ class Parser(argparse.ArgumentParser):
             setattr(parsed, name, value)
         return parsed, []
 
-    def _part(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    def _separate(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
         """Separate known flags and positional arguments from unknown flags, each with their values."""
-        parted: tuple[list[str], list[str]] = ([], [])
+        groups: tuple[list[str], list[str]] = ([], [])
         unknown = False
         for word in words:
             if word.startswith("--"):
                 unknown = word.split("=")[0] not in self._option_string_actions
-            parted[unknown].append(word)
-        return parted
+            groups[unknown].append(word)
+        return groups
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
