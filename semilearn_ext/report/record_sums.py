@@ -1,4 +1,4 @@
-"""``SHA256SUMS`` beside the files of a recorded experiment, in the format of ``sha256sum --check``.
+"""``SHA256SUMS`` next to the files of a recorded experiment, in the format of ``sha256sum --check``.
 
 While files are being replaced, it lists the checksums of the old and the new content of each, so that an interrupted
 write is not mistaken for damage.
