@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.registry import ALGORITHMS, DATASETS, NETS, PLUGINS, incompatible, steps_of
+from semilearn_ext.settings.convert import as_text
 from semilearn_ext.specs import AlgorithmSpec, Option, PluginSpec, Spec
 
 
@@ -47,11 +48,7 @@ def _plugin(spec: PluginSpec) -> str:
 
 
 def _options(options: Mapping[str, Option]) -> str:
-    return f" [{', '.join(f'{name} {_shown(option.default)}' for name, option in options.items())}]" if options else ""
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f" [{', '.join(f'{name} {as_text(option.default)}' for name, option in options.items())}]" if options else ""
 
 
 # --- tables in Markdown ---------------------------------------------------------------------------------------
@@ -118,7 +115,7 @@ def _option_rows() -> list[Sequence[str]]:
     rows = [
         (
             f"`{name}`",
-            f"`{_shown(option.default)}`",
+            f"`{as_text(option.default)}`",
             _meaning(option),
             ", ".join(f"`{owner}`" for owner in sorted(names)),
         )

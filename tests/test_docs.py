@@ -246,7 +246,10 @@ def test_cheap_commands_run(
     if command.words[0] == "tables" and pages:  # their tables name the committed records
         shutil.copytree(ROOT / "results", in_folder / "results", dirs_exist_ok=True)
     for record in {word for word in command.words if word.endswith("/records")}:
-        collect([in_folder / "runs"], in_folder / record)
+        if "--methods" in command.words:  # they are methods of the committed records
+            shutil.copytree(ROOT / record, in_folder / record)
+        else:
+            collect([in_folder / "runs"], in_folder / record)
     if command.words[0] == "sweep" and "--dry_run" in command.words:
         shutil.rmtree(in_folder / "runs")
     cached = command.words[0] == "train" or command.words[:2] == ["data", "show"]

@@ -1,4 +1,4 @@
-"""``ssdg data``: download, check, show and split datasets."""
+"""Download, check, show and split datasets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Collect finished runs in small files, from which tables, statistics, curves and the web page can be rebuilt.
 
 ssdg records runs --out results/records                     add all finished runs to the existing records
-ssdg records /elsewhere/records --out results/records       add the records of another machine
+ssdg records laptop/records --out results/records           add the records of another machine
 ssdg tables results/records --out results                   rebuild everything from the records
 """
 

@@ -7,8 +7,8 @@
   ssdg sweep status DIR                                                                     show the progress
   ssdg sweep retry DIR, or ssdg sweep retry --c FILE ...                                    run failed runs again
 
-Re-run the same command to continue an interrupted sweep: finished runs are skipped, stopped and killed ones resume from
-their checkpoint, and failed ones are only run again with 'retry'. Several sweeps may share one folder; no run is
+Re-run the same command to continue an interrupted sweep: finished runs are skipped, interrupted ones resume from
+their checkpoint, and failed ones are run again only with 'retry'. Several sweeps may share one folder; no run is
 trained twice.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from semilearn_ext import registry
 from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.settings.convert import as_text
 from semilearn_ext.settings.load import COMMAND_LINE
 from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
 
@@ -71,24 +72,20 @@ def _as_given(words: Sequence[str]) -> dict[str, str]:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add every setting and option as a flag, in groups. Values remain strings; missing flags are omitted."""
-    groups = {name: parser.add_argument_group(f"{name}: {title}") for name, title in GROUPS.items()}
+    groups = {name: parser.add_argument_group(name, title) for name, title in GROUPS.items()}
     for name, entry in KEYS.items():
         about = entry.metadata
-        _add_flag(
-            groups[about["group"]],
-            name,
-            TYPES[name],
-            f"{about['help']} [{_shown(entry.default)}]",
-            about["choices"],
-        )
+        states_default = "(default: " in about["help"]
+        text = about["help"] if states_default else f"{about['help']} (default: {as_text(entry.default)})"
+        _add_flag(groups[about["group"]], name, TYPES[name], text, about["choices"])
     options = parser.add_argument_group("options of algorithms and plug-ins")
     for name in sorted({name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}):
         owners = [spec for spec in (*registry.ALGORITHMS, *registry.PLUGINS) if name in spec.options]
         option = owners[0].options[name]
-        defaults = {_shown(owner.options[name].default) for owner in owners}
-        shown = defaults.pop() if len(defaults) == 1 else "depends on the method"
+        defaults = {as_text(owner.options[name].default) for owner in owners}
+        default = defaults.pop() if len(defaults) == 1 else "depends on the method"
         names = ", ".join(sorted(owner.name for owner in owners))
-        _add_flag(options, name, option.type, f"{option.help} [{shown}] ({names})", option.choices)
+        _add_flag(options, name, option.type, f"{option.help} (default: {default}; for {names})", option.choices)
 
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:
@@ -97,13 +94,7 @@ def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str
         group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=help.replace("%", "%%"), **about)
         return
     words = {int: "N", float: "X", float | None: "X", str: "NAME", tuple[str, ...]: "A,B"}
-    metavar = "{" + ",".join(choices) + "}" if choices else words[kind]
+    paths = {"_dir": "DIR", "_file": "FILE", "_path": "FILE"}
+    word = next((word for ending, word in paths.items() if name.endswith(ending)), words[kind])
+    metavar = "{" + ",".join(choices) + "}" if choices else word
     group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=metavar, help=help.replace("%", "%%"))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "none" if value in (None, "", ()) else str(value)
