@@ -145,7 +145,7 @@ def parse_method(algorithm: str, where: str) -> Method:
     if len(heads) > 1:
         raise UserError(f"{where}: {' and '.join(heads)} both replace the classifier; use one of them")
     if len(set(named)) != len(named):
-        raise UserError(f"{where}: {algorithm!r} contains a plug-in twice")
+        raise UserError(f"{where}: {algorithm!r} contains a plug-in twice; remove one of them")
     return Method(base, named)
 
 

@@ -120,7 +120,7 @@ def check_different(runs: Iterable[Settings]) -> None:
         about = {**scientific(settings), "target_domain": settings.target_domain, "seed": settings.seed, "variant": ""}
         first = known.setdefault(hash_of(about), settings.variant)
         if first != settings.variant:
-            raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment")
+            raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment; drop one")
 
 
 def winner_config(config: Path, winner: Settings, names: Iterable[str]) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def targets_of(settings: Settings) -> list[str]:
 def sources(settings: Settings, target: str) -> list[str]:
     """The domains to train on if ``target`` is the target domain, in the order of the dataset."""
     domains = domains_of(settings)
-    wanted = settings.source_domains or domains
-    return [name for name in domains if name in wanted and name != target]
+    allowed = settings.source_domains or domains
+    return [name for name in domains if name in allowed and name != target]
 
 
 def check_batch(settings: Settings, sources: int, world_size: int) -> None:
