@@ -42,8 +42,8 @@ def _algorithm(spec: AlgorithmSpec) -> str:
 
 
 def _plugin(spec: PluginSpec) -> str:
-    hosts = [base.name for base in ALGORITHMS if not base.unavailable and not incompatible(base, spec)]
-    notes = f"; on {', '.join(sorted(hosts))}" if spec.needs.head else ""
+    bases = [base.name for base in ALGORITHMS if not base.unavailable and not incompatible(base, spec)]
+    notes = f"; only with {', '.join(sorted(bases))}" if spec.needs.head else ""
     return f"{spec.about}{notes}{_options(spec.options)}"
 
 

@@ -154,8 +154,8 @@ def incompatible(base: AlgorithmSpec, plugin: PluginSpec) -> str:
     if base.no_plugins:
         return f"{base.name} does not support plug-ins: {base.no_plugins}"
     if plugin.needs.head and not base.takes_head:
-        hosts = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
-        return f"{plugin.name} replaces the classifier, which {base.name} does not support; use it with {hosts}"
+        bases = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
+        return f"{plugin.name} replaces the classifier, which {base.name} does not support; use it with {bases}"
     return ""
 
 
