@@ -87,9 +87,9 @@ class ProcessGroup:
 
         The first process enters this context alone, then the first process of every other machine, and then all others.
         """
-        turn = 0 if self.is_main else 1 if self.local_rank == 0 else 2
-        for number in range(3):
-            if number == turn:
+        own_turn = 0 if self.is_main else 1 if self.local_rank == 0 else 2
+        for turn in range(3):
+            if turn == own_turn:
                 yield
             self.barrier()
 

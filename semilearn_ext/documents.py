@@ -144,9 +144,9 @@ class _Loader(_SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
-        if twice is not None:
-            raise yaml.YAMLError(f"the key {twice!r} is given twice")
+        duplicate = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
+        if duplicate is not None:
+            raise yaml.YAMLError(f"the key {duplicate!r} is given twice")
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: Any) -> Any:

@@ -66,14 +66,14 @@ class PlainOutput:
 
 def show_warnings_on_one_line() -> None:
     """From now on, warnings of this package are shown without the file and the line of code that they come from."""
-    usual = warnings.formatwarning
+    default_format = warnings.formatwarning
 
     def shown_as(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
         if Path(filename).is_relative_to(_HOME):
             return f"warning: {printable(str(message))}\n"
-        return usual(message, category, filename, lineno, line)
+        return default_format(message, category, filename, lineno, line)
 
     warnings.formatwarning = shown_as
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from semilearn_ext.errors import UserError, did_you_mean
 from semilearn_ext.registry import ALGORITHMS, DATASETS, NETS, PLUGINS, incompatible, steps_of
+from semilearn_ext.settings.convert import as_text
 from semilearn_ext.specs import AlgorithmSpec, Option, PluginSpec, Spec
 
 
@@ -36,22 +37,18 @@ def _algorithms() -> list[AlgorithmSpec]:
 def _algorithm(spec: AlgorithmSpec) -> str:
     if spec.unavailable:
         return f"not available: {spec.unavailable}"
-    notes = f"; takes no plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
+    notes = f"; does not support plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
     return f"{spec.about}{notes}{_options(spec.options)}"
 
 
 def _plugin(spec: PluginSpec) -> str:
-    hosts = [base.name for base in ALGORITHMS if not base.unavailable and not incompatible(base, spec)]
-    notes = f"; on {', '.join(sorted(hosts))}" if spec.needs.head else ""
+    bases = [base.name for base in ALGORITHMS if not base.unavailable and not incompatible(base, spec)]
+    notes = f"; only with {', '.join(sorted(bases))}" if spec.needs.head else ""
     return f"{spec.about}{notes}{_options(spec.options)}"
 
 
 def _options(options: Mapping[str, Option]) -> str:
-    return f" [{', '.join(f'{name} {_shown(option.default)}' for name, option in options.items())}]" if options else ""
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f" [{', '.join(f'{name} {as_text(option.default)}' for name, option in options.items())}]" if options else ""
 
 
 # --- tables in Markdown ---------------------------------------------------------------------------------------
@@ -116,8 +113,13 @@ def _option_rows() -> list[Sequence[str]]:
         for name, option in spec.options.items():
             owners.setdefault((name, option), []).append(spec.name)
     rows = [
-        (f"`{name}`", f"`{_shown(option.default)}`", _meaning(option), ", ".join(f"`{owner}`" for owner in sorted(of)))
-        for (name, option), of in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
+        (
+            f"`{name}`",
+            f"`{as_text(option.default)}`",
+            _meaning(option),
+            ", ".join(f"`{owner}`" for owner in sorted(names)),
+        )
+        for (name, option), names in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
     ]
     return [("Option", "Default", "Meaning", "Methods"), *rows]
 

@@ -16,6 +16,7 @@ from semilearn_ext.registry import PLUGINS, method_title
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.ownership import check_content
 from semilearn_ext.settings import Settings, config_hash, with_values
+from semilearn_ext.settings.convert import as_text
 from semilearn_ext.settings.domains import domains_of, targets_of
 
 _STEPS = {"usb": "USB's step", "reference": "the SSDG benchmark's step (reference)"}
@@ -33,7 +34,7 @@ def describe_plan(settings: Settings) -> str:
 
 
 def _method(settings: Settings) -> Iterator[str]:
-    options = ", ".join(f"{name} {value}" for name, value in settings.options.items()) or "no options"
+    options = ", ".join(f"{name} {as_text(value)}" for name, value in settings.options.items()) or "none"
     yield f"method      {method_title(settings.base, settings.plugins, settings.variant)}, in {_STEPS[settings.step]}"
     yield f"  options     {options}"
     for name in settings.plugins:
@@ -87,8 +88,8 @@ def _parameters(context: RunContext) -> Iterator[str]:
 def _run(settings: Settings, data: SSDGData) -> str:
     path = run_path(settings)
     return (
-        f"  {settings.target_domain:<14} {data.total_steps} iterations = {data.epochs} epochs of "
-        f"{data.steps_per_epoch}; {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
+        f"  {settings.target_domain:<14} {data.total_steps} iterations ({data.epochs} epochs of "
+        f"{data.steps_per_epoch}); {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
         f"{len(data.split.source_val)} validation, {len(data.split.target)} test images; "
         f"{_state(settings)}: {path}"
     )
@@ -98,11 +99,11 @@ def _state(settings: Settings) -> str:
     """What would happen to the run, which counts as finished only if it is the same experiment."""
     folder = RunFolder(run_path(settings))
     if settings.overwrite:
-        return "to do"
+        return "will be trained"
     try:
         check_content(folder, settings)
     except UserError as error:
-        return f"not possible, because {str(error).removeprefix(f'{folder.path}: ')}"
+        return f"cannot be run, because {str(error).removeprefix(f'{folder.path}: ')}"
     if folder.is_finished:
-        return "finished"
-    return "to resume" if folder.checkpoint_files() else "to do"
+        return "already finished"
+    return "will be resumed" if folder.checkpoint_files() else "will be trained"

@@ -110,9 +110,9 @@ def _check_options(
             raise UserError(
                 f"{where}: expected an Option whose default is a number, string or boolean, got {shown(option)}"
             )
-    for other, theirs in others:
-        for name in options.keys() & theirs.keys():
-            if options[name] is not theirs[name]:
+    for other, other_options in others:
+        for name in options.keys() & other_options.keys():
+            if options[name] is not other_options[name]:
                 raise UserError(
                     f"{origin}: option {name!r} of {owner} is already an option of {other!r}; rename the option"
                 )
@@ -145,17 +145,17 @@ def parse_method(algorithm: str, where: str) -> Method:
     if len(heads) > 1:
         raise UserError(f"{where}: {' and '.join(heads)} both replace the classifier; use one of them")
     if len(set(named)) != len(named):
-        raise UserError(f"{where}: {algorithm!r} contains a plug-in twice")
+        raise UserError(f"{where}: {algorithm!r} contains a plug-in twice; remove one of them")
     return Method(base, named)
 
 
 def incompatible(base: AlgorithmSpec, plugin: PluginSpec) -> str:
     """Why ``plugin`` cannot be added to ``base``; empty if it can."""
     if base.no_plugins:
-        return f"{base.name} cannot take plug-ins: {base.no_plugins}"
+        return f"{base.name} does not support plug-ins: {base.no_plugins}"
     if plugin.needs.head and not base.takes_head:
-        hosts = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
-        return f"{plugin.name} replaces the classifier, which {base.name} does not support; it runs on {hosts}"
+        bases = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
+        return f"{plugin.name} replaces the classifier, which {base.name} does not support; use it with {bases}"
     return ""
 
 

@@ -25,22 +25,26 @@ from semilearn_ext.settings import Settings
 def test_the_plan_counts_trained_parameters(
     algorithm: str, expected: str, tiny: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert expected in describe_plan(tiny(algorithm=algorithm))
+    plan = describe_plan(tiny(algorithm=algorithm))
+    assert expected in plan
+    assert "hard_label true, T 0.5" in plan
     assert capsys.readouterr().out == ""
 
 
 def test_only_the_same_experiment_is_finished(tiny: Callable[..., Settings]) -> None:
     settings = tiny(num_train_iter=2, algorithm="supervised")
-    assert "; to do: " in describe_plan(settings)
+    assert "; will be trained: " in describe_plan(settings)
     training.run(settings)
-    assert "; finished: " in describe_plan(settings)
+    assert "; already finished: " in describe_plan(settings)
     other = describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1))
-    assert "; finished" not in other
-    assert "; not possible, because the folder contains a run with a different config" in other
+    assert "; already finished" not in other
+    assert "; cannot be run, because the folder contains a run with a different config" in other
     assert "lr (0.05 and 0.1)" in other
-    assert "; to do: " in describe_plan(tiny(num_train_iter=2, algorithm="supervised", lr=0.1, overwrite=True))
+    assert "; will be trained: " in describe_plan(
+        tiny(num_train_iter=2, algorithm="supervised", lr=0.1, overwrite=True)
+    )
     (run_path(settings) / "result.json").unlink()
-    assert "; to resume: " in describe_plan(settings)
+    assert "; will be resumed: " in describe_plan(settings)
 
 
 def test_no_weights_are_downloaded_for_a_plan(

@@ -1,7 +1,8 @@
-"""Code, help, messages and docs are written in plain English, in one spelling."""
+"""Code, help, messages and docs are written in plain English, in one spelling, and local names say what they hold."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -21,6 +22,26 @@ DIALECT = {
     r"\bof one's own\b": "use 'your own' or 'a user's own'",
     r"\bgot a (int|object|str|array|NoneType)\b": "a type has no article",
     r"(?<!-)\b(labeled|unlabeled) (images?|data|loss|view)\b": "British spelling, as in the rest",
+    r"\b(minim|organ|recogn|regular|summar)iz(e|es|ed|ing|ation)\b": "British: -ise",
+    r"\b(behavior|neighbors?|analyze[sd]?|gray)\b": "British: behaviour, neighbour, analyse, grey",
+    r"\bconfident of\b": "use 'confident about'",
+    r"\b(equal|the same) to (1e-\d+|rounding)\b": "use 'up to'",
+    r"\b(takes no|cannot take) plug-ins\b": "use 'does not support'",
+}
+VAGUE = {
+    "made",
+    "found",
+    "one",
+    "said",
+    "there",
+    "mine",
+    "ours",
+    "theirs",
+    "twice",
+    "whole",
+    "same",
+    "some",
+    "everything",
 }
 
 
@@ -42,3 +63,14 @@ def test_plain_english(pattern: str, advice: str) -> None:
         if wrong.search(line)
     ]
     assert not hits, advice
+
+
+def test_local_names_say_what_they_hold() -> None:
+    vague = []
+    for path in sorted((ROOT / "semilearn_ext").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            name = node.id if is_stored else node.arg if isinstance(node, ast.arg) else ""
+            if name in VAGUE:
+                vague.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not vague

@@ -32,6 +32,6 @@ class PortableDash(Dash):
 
     def _labelled_batch(self, loader: Any, step: int) -> dict[str, Any]:
         # Epoch numbers that training never reaches, so that the order of the warm-up is not repeated.
-        at = (10**6 + step // loader.steps, step % loader.steps)
-        batch: dict[str, Any] = self.process_batch(["x_lb", "y_lb"], **loader.dataset[at])
+        epoch, epoch_step = 10**6 + step // loader.steps, step % loader.steps
+        batch: dict[str, Any] = self.process_batch(["x_lb", "y_lb"], **loader.dataset[epoch, epoch_step])
         return batch

@@ -176,7 +176,7 @@ class ReferenceMatch(FixMatch, ReferenceStep):
 
 
 class ReferenceFixMatch(ReferenceMatch):
-    """FixMatch (https://arxiv.org/abs/2001.07685) in the benchmark's step."""
+    """FixMatch (https://arxiv.org/abs/2001.07685, equations 3 and 4) in the benchmark's step."""
 
     def train_step(self, x_lb: Tensor, x_lb_s: Tensor, y_lb: Tensor, x_ulb_w: Tensor, x_ulb_s: Tensor) -> Any:
         return self.match(y_lb, x_lb, x_ulb_w, [(x_lb_s, x_ulb_s)])

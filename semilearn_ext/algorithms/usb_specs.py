@@ -242,7 +242,7 @@ SPECS = (
     _usb(
         "supervised",
         "ERM (labelled images only)",
-        "cross-entropy on labelled images; unlabelled images are not even read",
+        "cross-entropy on labelled images; unlabelled images are not read",
         "",
         no_plugins=_NO_UNLABELLED,
         labelled_only=True,

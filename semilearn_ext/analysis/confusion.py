@@ -53,7 +53,7 @@ def numbers(panels: Sequence[Panel]) -> pd.DataFrame:
 def draw(panels: Sequence[Panel], title: str) -> Figure:
     classes = panels[0].classes
     side = max((style.TWO_COLUMNS - 0.5) / 2, CELL * len(classes) + 0.6)
-    turn = 0 if max(map(len, classes)) <= 2 else 90
+    rotation = 0 if max(map(len, classes)) <= 2 else 90
     figure = Figure(figsize=(side * len(panels) + 0.5, side + 0.4))
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axis, panel in zip(axes, panels, strict=True):
@@ -62,7 +62,7 @@ def draw(panels: Sequence[Panel], title: str) -> Figure:
         for (i, j), value in np.ndenumerate(percent):
             if value >= 0.5:  # smaller ones would be printed as 0
                 axis.text(j, i, f"{value:.0f}", ha="center", va="center", color="black" if value > 50 else "white")
-        axis.set_xticks(range(len(classes)), classes, rotation=turn)
+        axis.set_xticks(range(len(classes)), classes, rotation=rotation)
         axis.set_yticks(range(len(classes)), classes)
         axis.grid(visible=False)
         axis.set_title(panel.title)
@@ -84,6 +84,6 @@ def main(runs: Sequence[FinishedRun], out: Path, images: str) -> str:
     lines = []
     for panel in panels:
         worst = mistakes[mistakes["method"] == panel.method.name].head(SHOWN).itertuples()
-        listed = ", ".join(f"{row.true} as {row.predicted} {row.percent:.0f} %" for row in worst)
-        lines.append(f"{panel.title}: most frequent mistakes {listed}")
+        listed = ", ".join(f"{row.true} as {row.predicted} ({row.percent:.0f} %)" for row in worst)
+        lines.append(f"{panel.title}: the most frequent mistakes are {listed}")
     return "\n".join([title, *lines, *style.wrote(written)])

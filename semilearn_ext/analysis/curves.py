@@ -49,16 +49,17 @@ def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFram
             for row in runs.drop_duplicates(["dataset", "labels", "config_hash"]).itertuples()
         ]
     )
-    for method, same in runs.groupby("method", sort=False):
-        first = same.iloc[0]
-        for other in same[same["config_hash"] != first["config_hash"]].itertuples():
+    for method, method_runs in runs.groupby("method", sort=False):
+        first = method_runs.iloc[0]
+        for other in method_runs[method_runs["config_hash"] != first["config_hash"]].itertuples():
             raise UserError(
                 f"{first['path']} and {other.path}: both are runs of {method.title}, but with different settings; "
                 f"train one of them with a --variant"
             )
-    twice = runs[runs.duplicated(RUN, keep=False)]
-    if len(twice):
-        raise UserError(f"{twice['path'].iloc[0]} and {twice['path'].iloc[1]}: the same run twice")
+    duplicates = runs[runs.duplicated(RUN, keep=False)]
+    if len(duplicates):
+        first, second = duplicates["path"].iloc[:2]
+        raise UserError(f"{first} and {second}: both are the same run; pass only one of them")
     return runs
 
 
@@ -85,11 +86,11 @@ def average(points: pd.DataFrame, targets: Sequence[str]) -> tuple[pd.DataFrame,
     table = over_seeds(points, [*by, "target"])
     if len(targets) == 1:
         return table, []
-    wanted = dict.fromkeys(points["dataset"], targets)
-    means = over_seeds(seed_means(points, wanted, by), by).assign(target=MEAN)
+    all_targets = dict.fromkeys(points["dataset"], targets)
+    means = over_seeds(seed_means(points, all_targets, by), by).assign(target=MEAN)
     left_out = [
         f"{row.method.title}, seed {row.seed}: not in the mean, because there is no run on {', '.join(row.missing)}"
-        for row in incomplete_seeds(points, wanted, _METHOD).itertuples()
+        for row in incomplete_seeds(points, all_targets, _METHOD).itertuples()
     ]
     return pd.concat([table, means], ignore_index=True), left_out
 

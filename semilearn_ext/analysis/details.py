@@ -42,7 +42,7 @@ def read_panels(runs: Sequence[FinishedRun], images: str) -> list[Panel]:
     if len(by_method) > MAX_PANELS:
         names = ", ".join(method.name for method in by_method)
         raise UserError(f"expected runs of at most {MAX_PANELS} methods, got {len(by_method)}: {names}")
-    return [_panel(method, same, images) for method, same in by_method.items()]
+    return [_panel(method, method_runs, images) for method, method_runs in by_method.items()]
 
 
 def _panel(method: MethodId, runs: list[FinishedRun], images: str) -> Panel:

@@ -46,20 +46,20 @@ def main(roots: Sequence[Path], out: Path, plugin: str) -> str:
     check_not_empty(table, report.results, plugin)
     title = PLUGINS.get(plugin, "plug-in").title if plugin in PLUGINS else plugin
     parts = []
-    for (dataset, labels), same in table.groupby(["dataset", "labels"], sort=False):
+    for (dataset, labels), group in table.groupby(["dataset", "labels"], sort=False):
         name = f"gains_{plugin}_{str(dataset).replace(' ', '_')}_{labels}lpc"
         setting = setting_title(str(dataset), int(labels))
         with style.look():
-            written = style.save(draw(same, title, setting), out, name)
-        written.append(style.save_numbers(same.drop(columns="title"), out, name))
+            written = style.save(draw(group, title, setting), out, name)
+        written.append(style.save_numbers(group.drop(columns="title"), out, name))
         shown = pd.DataFrame(
             {
-                "base": same["title"],
-                "accuracy of the base": same["base_mean"].map("{:.1f}".format),
-                "gain": same["gain"].map(signed),
-                "95 % interval": [interval_cell(row.low, row.high).text for row in same.itertuples()],
-                "wins": [f"{row.wins} of {row.pairs}" for row in same.itertuples()],
-                "seeds": same["seeds"],
+                "base": group["title"],
+                "accuracy of the base": group["base_mean"].map("{:.1f}".format),
+                "gain": group["gain"].map(signed),
+                "95 % interval": [interval_cell(row.low, row.high).text for row in group.itertuples()],
+                "wins": [f"{row.wins} of {row.pairs}" for row in group.itertuples()],
+                "seeds": group["seeds"],
             }
         )
         parts += [f"Gain of {title} on {setting}, in points", shown.to_string(index=False), *style.wrote(written)]

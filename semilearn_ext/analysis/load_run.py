@@ -74,12 +74,12 @@ def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = f
 
 def check_conditions(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Raise an error if runs, given by path and conditions, differ in a condition. None means that it is unknown."""
-    path, ours = runs[0]
-    for other, theirs in runs[1:]:
-        for name in ours:
-            if ours[name] != theirs[name] and None not in (ours[name], theirs[name]):
-                values = f" ({ours[name]} and {theirs[name]})" if isinstance(theirs[name], str) else ""
-                raise UserError(f"{path} and {other} cannot be compared: the {name} differs{values}")
+    first_path, first = runs[0]
+    for path, conditions in runs[1:]:
+        for name, value in conditions.items():
+            if value != first[name] and None not in (value, first[name]):
+                values = f" ({first[name]} and {value})" if isinstance(value, str) else ""
+                raise UserError(f"{first_path} and {path} cannot be compared: the {name} differs{values}")
 
 
 def conditions_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def check_one_experiment_per_method(runs: Sequence[FinishedRun]) -> None:
             )
         key = (run.method, run.settings.target_domain, run.settings.seed)
         if key in seen:
-            raise UserError(f"{seen[key].path} and {run.path}: the same run twice")
+            raise UserError(f"{seen[key].path} and {run.path}: both are the same run; pass only one of them")
         seen[key] = run
 
 

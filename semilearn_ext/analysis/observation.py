@@ -1,8 +1,8 @@
 """The observation in the first table and figure of the UPCSC paper (https://arxiv.org/abs/2503.13915).
 
-UUS rate: the share of unlabelled source images that the method is not confident of. Inclusion rate: the share of those
-whose true class is among their candidate classes, which are the classes with a confidence above 1 / C. The figure shows
-the number of candidate classes of these images.
+UUS rate: the share of unlabelled source images that the method is not confident about. Inclusion rate: the share of
+those whose true class is among their candidate classes, which are the classes with a confidence above 1 / C. The figure
+shows the number of candidate classes of these images.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Observed:
     epochs: float
     uus_rate: float
     inclusion_rate: float | None
-    """None if the method is confident of every image."""
+    """None if the method is confident about every image."""
     candidates: np.ndarray
     """(C + 1,) number of unconfident images with 0, 1, … C candidate classes."""
 

@@ -71,7 +71,7 @@ class Predictor:
 
     def __call__(self, images: Sequence[str | Path | Image.Image] | Tensor) -> pd.DataFrame:
         """One row per image: its path or number, the predicted class and its probability, whether the method is
-        confident of it (None if it cannot decide), and the problem if the image cannot be read.
+        confident about it (None if it cannot decide), and the problem if the image cannot be read.
 
         Args:
             images: paths, PIL images, or uint8 (N, 3, H, W).

@@ -36,10 +36,10 @@ def table(parts: Sequence[Part], device: torch.device) -> list[str]:
         share = part.total / total if total else 0.0
         lines.append(f"{part.name:28}{part.times:8d}{1000 * part.seconds:11.2f}{part.total:10.2f}{100 * share:7.1f}%")
     lines.append(f"{'sum':28}{'':8}{'':11}{total:10.2f}")
-    return [*lines, *mark(device)]
+    return [*lines, *cpu_note(device)]
 
 
-def mark(device: torch.device) -> list[str]:
+def cpu_note(device: torch.device) -> list[str]:
     """A note below numbers that were measured on a CPU."""
     return ["measured on a CPU; GPU times will differ"] if device.type == "cpu" else []
 

@@ -163,13 +163,13 @@ def main(root: Path, images: int = 512, size: int = 128, device: torch.device = 
         store = build_store(files, size, Path(folder) / "images.npy")
         building = time.perf_counter() - start
         plain = DataLoader(PillowViews(files, spec, random.Random(0)), BATCH, shuffle=True, num_workers=0)
-        ours = BatchedViews(store, spec, torch.Generator().manual_seed(0))
+        on_cpu = BatchedViews(store, spec, torch.Generator().manual_seed(0))
         on_device = DeviceViews(store, spec, torch.Generator().manual_seed(0), device)
         seconds = [
-            (pass_over(plain, CPU), pass_over(ours, CPU), pass_over(on_device, device)) for _ in range(ROUNDS + 1)
+            (pass_over(plain, CPU), pass_over(on_cpu, CPU), pass_over(on_device, device)) for _ in range(ROUNDS + 1)
         ][1:]
         budget = on_device.budget()
-        del ours, on_device, store
+        del on_cpu, on_device, store
     return "\n".join([report(len(files), size, building, device, *zip(*seconds, strict=True)), *budget])
 
 
@@ -179,15 +179,15 @@ def report(
     building: float,
     device: torch.device,
     plain: tuple[float, ...],
-    ours: tuple[float, ...],
+    on_cpu: tuple[float, ...],
     on_device: tuple[float, ...],
 ) -> str:
     lines = [f"weak + strong view of {images} images at {size} px, one thread, {len(plain)} alternating rounds"]
     lines.append(f"{'images per second':24}{'best':>8}{'median':>8}")
-    rows = (("Pillow and DataLoader", plain), ("CPU kernels", ours), (f"device kernels on {device.type}", on_device))
+    rows = (("Pillow and DataLoader", plain), ("CPU kernels", on_cpu), (f"device kernels on {device.type}", on_device))
     for name, seconds in rows:
         lines.append(f"{name:24}{images / min(seconds):8.0f}{images / statistics.median(seconds):8.0f}")
-    best, middle = min(plain) / min(ours), statistics.median(plain) / statistics.median(ours)
+    best, middle = min(plain) / min(on_cpu), statistics.median(plain) / statistics.median(on_cpu)
     lines.append(f"{'CPU kernels vs. Pillow':24}{best:7.2f}x{middle:7.2f}x   goal: at least {GOAL:g}x")
     lines.append(f"decoding all images once took {building:.2f} s, {images / building:.0f} images per second")
     return "\n".join(lines)

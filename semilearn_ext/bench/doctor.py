@@ -77,8 +77,8 @@ def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any])
         values: their settings.
     """
     yield Finding(OK, "versions", f"Python {sys.version.split()[0]}, torch {torch.__version__} ({_built_for()})")
-    asked = {"precision": values["precision"]} if "precision" in values else {}
-    settings = settings_from(device=device_name, **asked)
+    precision = {"precision": values["precision"]} if "precision" in values else {}
+    settings = settings_from(device=device_name, **precision)
     device = choose_device(settings)
     yield check_gpu(device)
     yield from check_memory(device)
@@ -161,9 +161,9 @@ def check_precision(settings: Settings, device: torch.device) -> Finding:
     """The precision that a run would take, and on a CPU what the others would cost."""
     chosen = choose_precision(settings, device)
     text = f"{chosen.name}, views on {choose_views(settings, device)}"
-    if reason := chosen.slow():
+    if reason := chosen.slow_reason():
         return Finding(PROBLEM, "precision", f"{text}: {reason}")
-    emulated = [name for name, dtype in DTYPES.items() if Precision(device, dtype).slow()]
+    emulated = [name for name, dtype in DTYPES.items() if Precision(device, dtype).slow_reason()]
     if emulated:
         text += f"; this CPU would emulate {' and '.join(emulated)}, up to 20 times slower"
     return Finding(OK, "precision", text)
@@ -247,7 +247,7 @@ def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:
 
 
 def _batch(algorithm: SSDGBase) -> dict[str, Any]:
-    return {key: value for maker in algorithm.dataset_dict.values() for key, value in maker[0, 0].items()}
+    return {key: value for dataset in algorithm.dataset_dict.values() for key, value in dataset[0, 0].items()}
 
 
 def check_waits(device: torch.device) -> Finding:

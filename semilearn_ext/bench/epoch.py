@@ -76,7 +76,7 @@ def _report(settings: Settings, run_counts: tuple[int, int, int], steps: int) ->
         Part("training step", run_counts[0], step),
         Part("evaluation", run_counts[1], watch.seconds[-1]),
         Part("evaluation of averages", 1, last.seconds[0]),
-        Part("checkpoint, training waits", run_counts[2], saving.seconds[0]),
+        Part("checkpoint (blocking part)", run_counts[2], saving.seconds[0]),
     ]
     images = sum(len(images) for images in algorithm.eval_sets.values())
     share = (parts[1].total + parts[2].total) / parts[0].total

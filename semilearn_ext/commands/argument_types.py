@@ -11,7 +11,7 @@ from typing import Any
 from semilearn_ext.errors import shown
 from semilearn_ext.settings import extensions
 
-MOST, LARGEST = 10_000, 2**32 - 1
+MAX_COUNT, MAX_SEED = 10_000, 2**32 - 1
 """The largest count of anything, and the largest seed that all random number generators accept."""
 
 
@@ -46,10 +46,10 @@ def numbers(text: str) -> list[int]:
         first, dash, last = word.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise argparse.ArgumentTypeError(f"expected numbers such as 1-5 or 1,3, got {text!r}")
-        if max(len(first), len(last)) > len(str(LARGEST)) or int(last or first) > LARGEST:
-            raise argparse.ArgumentTypeError(f"expected numbers of at most {LARGEST}, got {shown(word)}")
-        if int(last or first) - int(first) + len(values) >= MOST:
-            raise argparse.ArgumentTypeError(f"{shown(text)} contains more than {MOST} numbers")
+        if max(len(first), len(last)) > len(str(MAX_SEED)) or int(last or first) > MAX_SEED:
+            raise argparse.ArgumentTypeError(f"expected numbers of at most {MAX_SEED}, got {shown(word)}")
+        if int(last or first) - int(first) + len(values) >= MAX_COUNT:
+            raise argparse.ArgumentTypeError(f"{shown(text)} contains more than {MAX_COUNT} numbers")
         values += range(int(first), int(last or first) + 1)
     if not values:
         raise argparse.ArgumentTypeError(f"{text!r} is an empty range")
@@ -57,7 +57,7 @@ def numbers(text: str) -> list[int]:
 
 
 def positive(text: str) -> int:
-    return number_between(1, MOST)(text)
+    return number_between(1, MAX_COUNT)(text)
 
 
 def number_between(smallest: int, largest: int) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""``ssdg data``: download, check, show and split datasets."""
+"""Download, check, show and split datasets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from semilearn_ext.commands.argument_types import LARGEST, number_between, positive, real_between, words
+from semilearn_ext.commands.argument_types import MAX_SEED, number_between, positive, real_between, words
 from semilearn_ext.errors import UserError
 
 HELP = "download, check, show and split datasets"
@@ -54,7 +54,7 @@ def add(data: argparse.ArgumentParser) -> None:
     )
     split.add_argument(
         "--seeds",
-        type=number_between(0, LARGEST),
+        type=number_between(0, MAX_SEED),
         nargs="+",
         default=[1, 2, 3, 4, 5],
         metavar="S",
@@ -91,7 +91,8 @@ def run_check(arguments: argparse.Namespace) -> None:
     report, problems = check(arguments.name, arguments.root)
     print("\n".join([report, *problems]))
     if problems:
-        raise UserError(f"{arguments.name}: {len(problems)} problems, listed above")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise UserError(f"{arguments.name}: {count} found (listed above)")
 
 
 def run_show(arguments: argparse.Namespace) -> None:

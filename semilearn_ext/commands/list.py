@@ -45,4 +45,4 @@ def run(arguments: argparse.Namespace) -> None:
             files.write_text(path, update(path.read_text(encoding="utf-8"), str(path)))
             print(f"Wrote {path}")
         return
-    print(f"{render()}\n\nconfigs\n  {len(config_names())} files for --c: ssdg list configs")
+    print(f"{render()}\n\nconfigs\n  {len(config_names())} packaged files for --c (list them with: ssdg list configs)")

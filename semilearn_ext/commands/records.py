@@ -1,7 +1,7 @@
 """Collect finished runs in small files, from which tables, statistics, curves and the web page can be rebuilt.
 
 ssdg records runs --out results/records                     add all finished runs to the existing records
-ssdg records /elsewhere/records --out results/records       add the records of another machine
+ssdg records laptop/records --out results/records           add the records of another machine
 ssdg tables results/records --out results                   rebuild everything from the records
 """
 
@@ -40,6 +40,6 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(f"warning: {warning}"), file=sys.stderr)
     if collected.added + collected.known == 0:
         where = ", ".join(map(str, arguments.runs))
-        raise UserError(f"{where}: no finished run ({collected.unfinished} unfinished)")
+        raise UserError(f"{where}: no finished runs ({collected.unfinished} unfinished)")
     unfinished = f"; unfinished runs skipped: {collected.unfinished}" if collected.unfinished else ""
     print(f"Added {collected.added} runs to {arguments.out}; {collected.known} were already included{unfinished}")

@@ -31,7 +31,7 @@ _OWN = {"benchmark", "out", "images_per_second", "seeds", "labels", "methods", "
 def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "ssdg reproduce BENCHMARK [--dry_run] [--key value ...]"
-    which = parser.add_argument_group("reproduce: which runs")
+    which = parser.add_argument_group("which runs")
     which.add_argument(
         "benchmark", metavar="BENCHMARK", help="pacs, office_home, digits_dg, mini_domainnet, digits_mini"
     )

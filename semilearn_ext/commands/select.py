@@ -107,8 +107,8 @@ def grid_points(grid: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     for name, listed in zip(names, values, strict=True):
         if not all(listed) or len(set(listed)) < len(listed):
             raise UserError(f"{COMMAND_LINE}: --grid: {name}: expected different values separated by commas")
-    if math.prod(map(len, values)) > sweep.MOST_RUNS:
-        raise UserError(f"{COMMAND_LINE}: --grid: more than {sweep.MOST_RUNS} combinations")
+    if math.prod(map(len, values)) > sweep.MAX_RUNS:
+        raise UserError(f"{COMMAND_LINE}: --grid: more than {sweep.MAX_RUNS} combinations")
     points = [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*values)]
     return [{**point, "variant": "_".join(f"{name}_{value}" for name, value in point.items())} for point in points]
 
@@ -120,7 +120,7 @@ def check_different(runs: Iterable[Settings]) -> None:
         about = {**scientific(settings), "target_domain": settings.target_domain, "seed": settings.seed, "variant": ""}
         first = known.setdefault(hash_of(about), settings.variant)
         if first != settings.variant:
-            raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment")
+            raise UserError(f"{COMMAND_LINE}: --grid: {first} and {settings.variant} are the same experiment; drop one")
 
 
 def winner_config(config: Path, winner: Settings, names: Iterable[str]) -> dict[str, Any]:

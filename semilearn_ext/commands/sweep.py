@@ -1,14 +1,14 @@
 """Plan and run many experiments, on this machine or on a SLURM cluster.
 
-  ssdg sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 2,5 --jobs 2     run everything unfinished
+  ssdg sweep --c FILE --algorithms a,b --targets all --seeds 1-5 --labels 2,5 --jobs 2     train all unfinished runs
   ssdg sweep --c FILE FILE --seeds 1-5 --gpus 0,1 --jobs_per_gpu 2                          several configs, two GPUs
   ssdg sweep --c FILE --seeds 1-5 --launcher slurm --partition gpu --time 4:00:00 --gpus_per_node 1
   ssdg sweep ... --dry_run                                                                  list the runs and exit
   ssdg sweep status DIR                                                                     show the progress
   ssdg sweep retry DIR, or ssdg sweep retry --c FILE ...                                    run failed runs again
 
-Re-run the same command to continue an interrupted sweep: finished runs are skipped, stopped and killed ones resume from
-their checkpoint, and failed ones are only run again with 'retry'. Several sweeps may share one folder; no run is
+Re-run the same command to continue an interrupted sweep: finished runs are skipped, interrupted ones resume from
+their checkpoint, and failed ones are run again only with 'retry'. Several sweeps may share one folder; no run is
 trained twice.
 """
 
@@ -61,7 +61,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=words,
         default=[],
         metavar="A,B",
-        help="algorithms; usb: all of USB's; usb_upcsc: those that take UPCSC, with it (default: those of the configs)",
+        help="algorithms; usb stands for all of USB's, usb_upcsc for those that support UPCSC, with it "
+        "(default: those of the configs)",
     )
     grid.add_argument("--targets", type=words, default=[], metavar="A,B", help="target domains, or all")
     grid.add_argument("--seeds", type=numbers, default=[], metavar="1-5", help="seeds, as in 1-5 or 1,3")
@@ -170,7 +171,7 @@ def _run_here(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Job]) 
     gpus = local.visible_gpus(arguments.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     slots = local.assign_slots(arguments.jobs, gpus, arguments.jobs_per_gpu)
     if gpus and can_fork():
-        warnings.warn("--gpus: no driver of an NVIDIA or AMD GPU was found; the runs use the CPU", stacklevel=1)
+        warnings.warn("--gpus: no NVIDIA or AMD GPU driver was found; the runs will use the CPU", stacklevel=1)
     plan.write(chosen)
     if chosen:
         os.environ.setdefault("OMP_NUM_THREADS", str(local.threads_per_run(len(slots))))

@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="instead of RUNS: make the marked tables in these Markdown files again from the records that they name",
+        help="instead of RUNS: regenerate the marked tables in these Markdown files from the records that they name",
     )
     parser.add_argument(
         "--check",
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.writers import markdown
 
     if bool(arguments.runs) == bool(arguments.markdown):
-        raise UserError("give folders that contain runs or records, or --markdown with Markdown files")
+        raise UserError("pass folders that contain runs or records, or Markdown files with --markdown")
     if arguments.markdown:
         _update_markdown(arguments.markdown, arguments.check)
         return
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
     if len(arguments.compare) == 1:
         raise UserError(f"--compare: expected at least two methods, as in A,B, got only {arguments.compare[0]}")
     if len(set(arguments.compare)) < len(arguments.compare):
-        raise UserError(f"--compare: {','.join(arguments.compare)}: a method is given twice")
+        raise UserError(f"--compare: {','.join(arguments.compare)}: a method is listed twice")
     report = build(arguments.runs, names, arguments.compare, arguments.protocol, Metric(arguments.metric))
     if arguments.released:
         from semilearn_ext.report.released import released_table

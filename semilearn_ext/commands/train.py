@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         const="true",
         default="false",
         metavar="BOOL",
-        help="also train the base algorithm without plug-ins, and compare the two [false]",
+        help="also train the base algorithm without plug-ins, and compare the two (default: false)",
     )
     add_trust(parser)
     add_settings(parser)

@@ -78,13 +78,13 @@ def wrong_counts(spec: ImageTreeSpec, tree: Tree) -> list[str]:
 
 def duplicates(tree: Tree) -> list[list[str]]:
     """Groups of names of images with identical content."""
-    same: dict[bytes, list[str]] = defaultdict(list)
+    names_by_digest: dict[bytes, list[str]] = defaultdict(list)
     for item in tree.items:
         try:
-            same[hashlib.sha256(read(tree.path(item))).digest()].append(item.name)
+            names_by_digest[hashlib.sha256(read(tree.path(item))).digest()].append(item.name)
         except BadImage:
             continue
-    return [names for names in same.values() if len(names) > 1]
+    return [names for names in names_by_digest.values() if len(names) > 1]
 
 
 def write_splits(

@@ -33,8 +33,8 @@ class DeviceBatchMaker(BatchMaker):
         self.device = device
         self.holds_pixels = self.needs_workers = not isinstance(self.data.store, DeviceImages)
 
-    def prepare(self, at: tuple[int, int]) -> Packed:
-        index, rng = self.draw(at)
+    def prepare(self, epoch_and_step: tuple[int, int]) -> Packed:
+        index, rng = self.draw(epoch_and_step)
         spec, count = self.data.view, len(index)
         arrays = {name: values.numpy() for name, values in self.numbers(index).items()}
         for name, kind in self.kinds.items():

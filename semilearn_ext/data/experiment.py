@@ -172,7 +172,7 @@ def _digest(loaded: Loaded) -> str:
 
 def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Split, SplitFile | None]:
     """The split of the run and the file that it was read from, if any."""
-    ours = leave_one_out(
+    drawn = leave_one_out(
         loaded.items,
         dataset=settings.dataset,
         target=settings.target_domain,
@@ -190,9 +190,9 @@ def _split(settings: Settings, loaded: Loaded, sources: list[str]) -> tuple[Spli
     elif settings.split_file:
         path = split_path(settings)
     else:
-        return ours, None
+        return drawn, None
     file = read_split(path)
-    return apply_split(file, loaded.items, ours, settings.target_domain, sources), file
+    return apply_split(file, loaded.items, drawn, settings.target_domain, sources), file
 
 
 def _published_file(settings: Settings, folder: Path | None, labels: int) -> Path:

@@ -102,12 +102,14 @@ def list_tree(
 
 def _common_classes(classes_of: Mapping[str, set[str]], root: Path) -> set[str]:
     """The classes that all domains share. Raises a UserError that lists the differences, if any."""
-    everything = set().union(*classes_of.values())
-    missing = {domain: sorted(everything - classes) for domain, classes in classes_of.items() if classes != everything}
+    all_classes = set().union(*classes_of.values())
+    missing = {
+        domain: sorted(all_classes - classes) for domain, classes in classes_of.items() if classes != all_classes
+    }
     if missing:
         listed = "; ".join(f"{domain} lacks {_shortened(names)}" for domain, names in missing.items())
         raise UserError(f"{root}: the domains do not have the same classes: {listed}")
-    return everything
+    return all_classes
 
 
 def _shortened(names: Sequence[str], limit: int = 5) -> str:

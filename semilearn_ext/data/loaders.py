@@ -68,12 +68,12 @@ class BatchMaker(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, at: tuple[int, int]) -> Batch:
-        return self.finish(self.prepare(at))
+    def __getitem__(self, epoch_and_step: tuple[int, int]) -> Batch:
+        return self.finish(self.prepare(epoch_and_step))
 
-    def prepare(self, at: tuple[int, int]) -> Any:
+    def prepare(self, epoch_and_step: tuple[int, int]) -> Any:
         """The part of the work that a loader process does."""
-        index, rng = self.draw(at)
+        index, rng = self.draw(epoch_and_step)
         with one_thread():
             images = self.data.store[index]
             batch = {name: views.make(kind, images, self.data.view, rng) for name, kind in self.kinds.items()}
@@ -88,9 +88,9 @@ class BatchMaker(Dataset[Batch]):
         batch: Batch = prepared
         return batch
 
-    def draw(self, at: tuple[int, int]) -> tuple[torch.Tensor, torch.Generator]:
+    def draw(self, epoch_and_step: tuple[int, int]) -> tuple[torch.Tensor, torch.Generator]:
         """The positions (N,) of the images of a step, and the random generator for their views."""
-        epoch, step = at
+        epoch, step = epoch_and_step
         seed = np.random.SeedSequence([*self.batches.key, epoch, step, self.batches.rank])
         rng = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
         return torch.from_numpy(self.batches.batch(epoch, step)), rng
@@ -149,10 +149,10 @@ class Prepared(Dataset[Any]):
     def __init__(self, maker: BatchMaker) -> None:
         self.maker = maker
 
-    def __getitem__(self, at: tuple[int, int]) -> Any:
+    def __getitem__(self, epoch_and_step: tuple[int, int]) -> Any:
         """The batch or a :class:`Problem`, because torch would add the traceback of the loader process to an error."""
         try:
-            return self.maker.prepare(at)
+            return self.maker.prepare(epoch_and_step)
         except UserError as error:
             return Problem(str(error))
         except OSError as error:
@@ -194,7 +194,7 @@ class EpochLoader:
                     raise UserError(prepared.reason)
                 yield self.dataset.finish(prepared)
         else:
-            yield from (self.dataset[at] for at in self.positions)
+            yield from (self.dataset[epoch_and_step] for epoch_and_step in self.positions)
 
 
 def check_shared_memory(makers: Iterable[BatchMaker], workers: int, processes: int, where: str) -> None:

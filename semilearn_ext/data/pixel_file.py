@@ -32,10 +32,10 @@ from semilearn_ext.errors import UserError
 FORMAT = 2
 _WORDS = 128
 """64-bit words in a block of a row."""
-_TOGETHER = 32
+_ROWS_PER_WRITE = 32
 """Rows that are written at once."""
-_SETTLED = 50_000_000
-"""Nanoseconds: file systems record times in steps of up to 10 ms."""
+_CLOCK_MARGIN = 50_000_000
+"""Nanoseconds after which another change has a different time; file systems record times in steps of up to 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ def write_pixels(path: Path, about: Description, rows: Callable[[Description], I
     """
 
     def write(file: IO[bytes]) -> None:
-        coming = rows(about)
-        while some := list(itertools.islice(coming, _TOGETHER)):
-            together = np.stack(some)
-            about.checksums.extend(checksums(together))
-            file.write(together.data)
+        remaining = rows(about)
+        while chunk := list(itertools.islice(remaining, _ROWS_PER_WRITE)):
+            pixels = np.stack(chunk)
+            about.checksums.extend(checksums(pixels))
+            file.write(pixels.data)
 
     files.write_atomically(path, write)
     about.write(description_file(path))
@@ -151,7 +151,7 @@ def time_of_change(path: Path) -> int | None:
     """When the file was last changed, in nanoseconds; None if that was just now, so that another change might not
     show."""
     changed = path.stat().st_ctime_ns
-    return changed if time.time_ns() - changed > _SETTLED else None
+    return changed if time.time_ns() - changed > _CLOCK_MARGIN else None
 
 
 def _sha256(about: dict[str, Any]) -> str:
@@ -188,22 +188,22 @@ class PixelFile:
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, (N, 3, size, size)."""
         pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)
-        for row, into in zip(rows.tolist(), pixels, strict=True):
-            if not self._read(row, into):
-                into[:] = self._repair(row)
+        for row, target in zip(rows.tolist(), pixels, strict=True):
+            if not self._read(row, target):
+                target[:] = self._repair(row)
         return pixels
 
-    def _read(self, row: int, into: np.ndarray) -> bool:
+    def _read(self, row: int, target: np.ndarray) -> bool:
         """Read a row; return False if it cannot be read or, on the first read, does not match its checksum."""
         try:
             self._file = self._file or self.path.open("rb", buffering=0)
-            count = os.preadv(self._file.fileno(), [into.data], row * self.row_bytes)
+            count = os.preadv(self._file.fileno(), [target.data], row * self.row_bytes)
         except OSError:
             return False
         if count != self.row_bytes:
             return False
         if not self.verified[row] and os.fstat(self._file.fileno()).st_ctime_ns != self.written:
-            self.verified[row] = checksum(into) == self.checksums[row]
+            self.verified[row] = checksum(target) == self.checksums[row]
             return bool(self.verified[row])
         return True
 
@@ -229,8 +229,8 @@ class PixelFile:
             status = os.fstat(descriptor)
             # The path may refer to another file by now. A truncated file is left for the next run to build again:
             # writing beyond its end would add zeros in rows that other processes have already verified.
-            same = self._file is not None and os.path.samestat(status, os.fstat(self._file.fileno()))
-            if same and status.st_size >= (row + 1) * self.row_bytes:
+            is_same_file = self._file is not None and os.path.samestat(status, os.fstat(self._file.fileno()))
+            if is_same_file and status.st_size >= (row + 1) * self.row_bytes:
                 os.pwrite(descriptor, pixels.data, row * self.row_bytes)
         finally:
             os.close(descriptor)

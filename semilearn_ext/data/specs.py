@@ -70,7 +70,7 @@ class ImageTreeSpec(DatasetSpec):
                 return replace(tree, folder=folder)
         content = f"it contains {', '.join(subfolders(data_dir)[:6]) or 'no folders'}" if data_dir.is_dir() else ""
         raise UserError(
-            f"data_dir: no {self.name} in {data_dir} ({content or 'there is no such folder'}); "
+            f"data_dir: no {self.name} in {data_dir} ({content or 'the folder does not exist'}); "
             f"expected {' or '.join(self.layouts)}{self._advice()}"
         )
 

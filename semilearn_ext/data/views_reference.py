@@ -60,9 +60,9 @@ def flip_and_augment(image: Image.Image, draws: StrongDraws) -> Image.Image:
 def cut_out(pixels: Array, spec: ViewSpec, draws: StrongDraws) -> Array:
     """Fill one square, clipped at the border, of pixels (3, S, S) in [0, 1] with black or the mean colour."""
     top, left = (int(place * spec.size) - spec.cutout // 2 for place in (draws.down, draws.right))
-    color = (0.0, 0.0, 0.0) if spec.cutout_color == "black" else spec.mean
+    colour = (0.0, 0.0, 0.0) if spec.cutout_color == "black" else spec.mean
     pixels = pixels.copy()
-    pixels[:, max(top, 0) : top + spec.cutout, max(left, 0) : left + spec.cutout] = np.reshape(color, (3, 1, 1))
+    pixels[:, max(top, 0) : top + spec.cutout, max(left, 0) : left + spec.cutout] = np.reshape(colour, (3, 1, 1))
     return pixels
 
 

@@ -82,16 +82,16 @@ class Averages:
     @contextmanager
     def applied(self, name: str, model: nn.Module) -> Iterator[None]:
         """Within this context ``model`` has the averaged weights; afterwards its own are restored bit for bit."""
-        everything = [*model.parameters(), *model.buffers()]
-        before = [tensor.detach().clone() for tensor in everything]
+        tensors = [*model.parameters(), *model.buffers()]
+        before = [tensor.detach().clone() for tensor in tensors]
         _copy(averaged_tensors(model), self.kept[name].tensors)
         try:
             yield
         finally:
-            _copy(everything, before)
+            _copy(tensors, before)
 
     def state(self) -> dict[str, Any]:
-        return {name: {"updates": kept.updates, "tensors": kept.tensors} for name, kept in self.kept.items()}
+        return {name: {"updates": average.updates, "tensors": average.tensors} for name, average in self.kept.items()}
 
     def restore(self, state: dict[str, Any], device: torch.device) -> None:
         for name, average in self.kept.items():
@@ -159,7 +159,7 @@ def statistics_batches(algorithm: SSDGBase) -> list[np.ndarray]:
     unlabelled = [] if algorithm.spec.labelled_only else data.split.unlabelled
     domains = data.by_domain(sorted({*data.split.labelled, *unlabelled}))
     per_domain = max(1, STATISTICS_BATCH // len(domains))
-    most = STATISTICS_IMAGES // (per_domain * len(domains))
-    steps = min(max(1, most), max(1, iterations_per_epoch([len(part) for part in domains], per_domain)))
+    max_steps = STATISTICS_IMAGES // (per_domain * len(domains))
+    steps = min(max(1, max_steps), max(1, iterations_per_epoch([len(part) for part in domains], per_domain)))
     order = DomainBatches(domains, per_domain, steps, seed=data.settings.seed, stream=_STREAM)
     return [order.batch(0, step) for step in range(steps)]

@@ -115,7 +115,7 @@ class SSDGBase(AlgorithmBase):
             self.context = replace(self.context, data=data)
         self.device = self.context.device
         self.precision = choose_precision(self.settings, self.device)
-        if self.context.group.is_main and (reason := self.precision.slow()):
+        if self.context.group.is_main and (reason := self.precision.slow_reason()):
             warnings.warn(f"{self.settings.where('precision')}: {reason}", stacklevel=1)
         self.channels_last = use_channels_last(self.settings, self.device)
         self.metrics: list[dict[str, Any]] = []
@@ -180,9 +180,9 @@ class SSDGBase(AlgorithmBase):
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
         on_gpu, workers = self.device.type == "cuda", self.settings.num_workers
-        helped = [maker for maker in self.dataset_dict.values() if maker.needs_workers]
+        with_workers = [maker for maker in self.dataset_dict.values() if maker.needs_workers]
         processes, where = self.context.group.local_world_size, self.settings.where("num_workers")
-        check_shared_memory(helped, workers, processes, where)
+        check_shared_memory(with_workers, workers, processes, where)
         return {
             name: EpochLoader(maker, self.num_train_iter, workers * maker.needs_workers, on_gpu)
             for name, maker in self.dataset_dict.items()
@@ -338,12 +338,12 @@ class SSDGBase(AlgorithmBase):
     def _restore_own_state(self, processes: list[dict[str, Any]]) -> None:
         """Restore the state of this process, or that of the first one if the number of processes has changed."""
         group = self.context.group
-        same = len(processes) == group.world_size
-        own = processes[group.rank if same else 0]
+        is_same_size = len(processes) == group.world_size
+        own = processes[group.rank if is_same_size else 0]
         checkpoint.restore_plain_state(self, own["algorithm"], self.device)
         for name in own["hooks"].keys() & self.hooks_dict.keys():
             checkpoint.restore_plain_state(self.hooks_dict[name], own["hooks"][name], self.device)
-        if same:
+        if is_same_size:
             checkpoint.restore_random_state(own["random"], self.device)
 
     def save_checkpoint(self, iteration: int) -> None:
@@ -355,8 +355,8 @@ class SSDGBase(AlgorithmBase):
 
     def _own_attributes(self) -> dict[str, Any]:
         """The attributes of the algorithm itself, without those of USB's base class and of this one."""
-        ours = {"epoch", "device", "num_iter_per_epoch"}
-        return {k: v for k, v in vars(self).items() if k not in self._usb_names and k not in ours}
+        engine_names = {"epoch", "device", "num_iter_per_epoch"}
+        return {k: v for k, v in vars(self).items() if k not in self._usb_names and k not in engine_names}
 
 
 def _drop_double_precision(hook: Any) -> None:

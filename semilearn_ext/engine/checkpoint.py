@@ -172,10 +172,10 @@ def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
         raise Unfit(f"{path}: checkpoint of a different run ({reason}); run it again with --overwrite") from None
 
 
-def _check_run(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise a ValueError if the run that wrote a checkpoint differs from ``wanted`` in anything that both know of."""
-    known = saved.keys() & wanted.keys()
-    first, second = ({name: run[name] for name in wanted if name in known} for run in (saved, wanted))
+def _check_run(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise a ValueError if the run that wrote a checkpoint differs from ``current`` in anything that both know of."""
+    common = saved.keys() & current.keys()
+    first, second = ({name: run[name] for name in current if name in common} for run in (saved, current))
     if first != second:
         raise ValueError(f"they differ in {differences(first, second)}")
 

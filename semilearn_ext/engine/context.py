@@ -50,7 +50,6 @@ def usb_args(context: RunContext) -> UsbArgs:
     """The arguments that ``semilearn.algorithms.get_algorithm`` expects, with our context as ``args.context``."""
     settings, data = context.settings, context.data
     distributed = context.group.distributed
-    ours = settings.flat()
     usb = {
         "algorithm": registry_name(settings.algorithm, settings.step),
         "context": context,
@@ -75,7 +74,7 @@ def usb_args(context: RunContext) -> UsbArgs:
         "lb_imb_ratio": 1,
         "ulb_imb_ratio": 1,
     }
-    return UsbArgs(**{**ours, **usb})
+    return UsbArgs(**{**settings.flat(), **usb})
 
 
 def registry_name(algorithm: str, step: str = "usb") -> str:

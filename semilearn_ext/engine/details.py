@@ -44,9 +44,9 @@ def calibration(logits: Tensor, labels: Tensor, bins: int = BINS) -> list[dict[s
         {
             "count": count,
             "confidence": total / count if count else None,
-            "accuracy": right / count if count else None,
+            "accuracy": hits / count if count else None,
         }
-        for count, total, right in zip(counts, *sums, strict=True)
+        for count, total, hits in zip(counts, *sums, strict=True)
     ]
 
 
@@ -71,12 +71,12 @@ def pseudo_labels(labels: Tensor, predictions: Tensor, passed: Tensor, classes: 
         label. None if there are no such images.
     """
     counts = confusion(labels[passed], predictions[passed], classes)
-    right = counts.diagonal().tolist()
+    correct = counts.diagonal().tolist()
     return {
         "confusion": counts.tolist(),
-        "precision": [_share(k, n) for k, n in zip(right, counts.sum(0).tolist(), strict=True)],
+        "precision": [_share(k, n) for k, n in zip(correct, counts.sum(0).tolist(), strict=True)],
         "recall": [
-            _share(k, n) for k, n in zip(right, torch.bincount(labels, minlength=classes).tolist(), strict=True)
+            _share(k, n) for k, n in zip(correct, torch.bincount(labels, minlength=classes).tolist(), strict=True)
         ],
     }
 
@@ -113,5 +113,5 @@ def measure_details(
     return Details(content, scalars)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None

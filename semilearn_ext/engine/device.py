@@ -39,13 +39,13 @@ def choose_device(settings: Settings, local_rank: int = 0) -> torch.device:
         for kind, find in (("cuda", functools.partial(unusable_gpu, local_rank)), ("mps", unusable_apple_gpu))
     }
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    available = {kind: there and not problems.get(kind) for kind, there in available.items()}
+    available = {kind: exists and not problems.get(kind) for kind, exists in available.items()}
     name = settings.device
     if name == "auto":
         name = next(kind for kind, usable in available.items() if usable)
-        for maker, problem in zip(("NVIDIA", "Apple"), problems.values(), strict=True):
+        for vendor, problem in zip(("NVIDIA", "Apple"), problems.values(), strict=True):
             if problem:
-                warnings.warn(f"running on the {name} instead of the {maker} GPU: {problem}", stacklevel=1)
+                warnings.warn(f"running on the {name} instead of the {vendor} GPU: {problem}", stacklevel=1)
     elif not available[name]:
         usable = ", ".join(kind for kind, usable in available.items() if usable)
         reason = f" ({problems[name]})" if problems[name] else ""
@@ -104,21 +104,21 @@ class Precision:
         """A gradient scaler, which does nothing unless the precision is float16."""
         return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
-    def slow(self) -> str:
+    def slow_reason(self) -> str:
         """Why this precision is slow here, and what to use instead; empty if it is not."""
         if self.device.type != "cpu" or self.dtype is None or _has_any(CPU_INSTRUCTIONS[self.dtype]):
             return ""
         return (
             f"this CPU has no instructions for {self.name}, so it is emulated, up to 20 times slower than float32; use "
-            f"precision: float32, which auto takes on a CPU"
+            f"precision: float32, which is what auto selects on a CPU"
         )
 
 
 def choose_precision(settings: Settings, device: torch.device) -> Precision:
     """The precision given by ``precision``. ``auto`` means half precision on CUDA and float32 elsewhere.
 
-    A CPU uses bfloat16 on request, even without hardware support (:meth:`Precision.slow`). Algorithms that do not work
-    in half precision use float32.
+    A CPU uses bfloat16 on request, even without hardware support (see :meth:`Precision.slow_reason`). Algorithms that
+    do not work in half precision use float32.
     """
     reason = ALGORITHMS.get(settings.base, settings.where("algorithm")).needs_float32
     if settings.precision != "auto":

@@ -33,6 +33,13 @@ def fbcsa_loss(
 ) -> FBCSATerms:
     """FBC pulls a confident image towards the prototypes of its class; SA also pushes it away from the nearest others.
 
+    Let s (C,) be the similarities of an image to the prototypes of its own domain, s' (C,) those to the prototypes of
+    the other domain, and y its pseudo label. Let s_k be the k-th largest entry of s, and s'_1 the entry of s' for the
+    class of s_1.
+
+    - FBC: cross_entropy(s, y) + cross_entropy(s', y).
+    - SA: 2 - s_1 - s'_1 + mean(s_2, ..., s_n), where n is ``last_rank``.
+
     Args:
         features: (N, D) features of weak views, not normalised, with gradient.
         prototypes: (K, C, D) means of unit features per domain and class.

@@ -50,7 +50,7 @@ def build_decoder() -> nn.Sequential:
 
 
 def adain(content: Tensor, style: Tensor) -> Tensor:
-    """Give the content's features (N, F, h, w) the mean and standard deviation of the style's features, per channel."""
+    """Equation 8: give the content's features (N, F, h, w) the mean and deviation of the style's, per channel."""
     (content_var, content_mean), (style_var, style_mean) = (
         torch.var_mean(features, dim=(2, 3), keepdim=True) for features in (content, style)
     )
@@ -72,7 +72,7 @@ class StyleTransfer(nn.Module):
         return features
 
     def decode(self, content: Tensor, style: Tensor, alpha: float, size: int) -> Tensor:
-        """Decode content in another style to images (N, 3, size, size); ``alpha`` is the strength of the style.
+        """Equation 14: decode content in another style to images (N, 3, size, size); ``alpha`` is the style's strength.
 
         As in the released StyleMatch, the result is not clamped: about 2 % of the values lie outside [0, 1].
         """

@@ -15,7 +15,11 @@ from semilearn_ext.nets.heads import ClassifierHead, Passes
 
 
 class ModulatedClassifier(ClassifierHead):
-    """Logits (N, C) of features (N, D). Every pass contains the images of one domain. No mask is used at test time."""
+    """Logits (N, C) of features (N, D). Every pass contains the images of one domain. No mask is used at test time.
+
+    For a pass with the mean feature m (D,) and the noise e (Z,), the hidden vector is h = generate(describe(m), e), the
+    mask is sigmoid(by_class(h) by_feature(h)^T), (C, D), and the class weights are mask * weight, without a bias.
+    """
 
     def __init__(self, num_features: int, num_classes: int) -> None:
         super().__init__()

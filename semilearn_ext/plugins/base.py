@@ -53,7 +53,7 @@ class StepOutput:
     prob: Tensor
     """(N, C): the base's confidences for the weak view, without gradient."""
     mask: Tensor
-    """(N,) bool: whether the base is confident of the image."""
+    """(N,) bool: whether the base is confident about the image."""
     class_weights: Tensor
     """(C, D): the weights of the base's classifier, with gradient."""
     domain: Tensor | None = None

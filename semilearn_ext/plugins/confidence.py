@@ -1,4 +1,4 @@
-"""Compute which images a base algorithm is confident of, by its own rule but without changing its state.
+"""Compute which images a base algorithm is confident about, by its own rule but without changing its state.
 
 Every USB algorithm with a threshold computes its mask in a ``MaskingHook``, which may update itself at the same time
 (FreeMatch's thresholds, FlexMatch's counts). A copy of the hook is therefore called, with a wrapper of the algorithm

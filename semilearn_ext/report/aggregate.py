@@ -21,10 +21,10 @@ Targets = Mapping[str, Sequence[str]]
 
 def all_targets(runs: pd.DataFrame, unfinished: pd.DataFrame) -> Targets:
     """All domains of a dataset; for a user's own data, all targets of finished and unfinished runs."""
-    both = pd.concat([runs[["dataset", "target"]], unfinished[["dataset", "target"]]])
+    pairs = pd.concat([runs[["dataset", "target"]], unfinished[["dataset", "target"]]])
     return {
         dataset: domains_of(dataset) or tuple(sorted(set(targets)))
-        for dataset, targets in both.groupby("dataset")["target"]
+        for dataset, targets in pairs.groupby("dataset")["target"]
     }
 
 
@@ -62,10 +62,10 @@ def by_target(runs: pd.DataFrame) -> pd.DataFrame:
 def incomplete_seeds(runs: pd.DataFrame, targets: Targets, by: Sequence[str] = GROUP) -> pd.DataFrame:
     """One row per group and incomplete seed, with its ``missing`` targets."""
     rows = []
-    for key, same in runs[~is_complete(runs, targets, by)].groupby([*by, "seed"], sort=False):
-        present = set(same["target"])
-        wanted = targets[same["dataset"].iloc[0]]
-        rows.append((*key, tuple(target for target in wanted if target not in present)))
+    for key, rows_of_seed in runs[~is_complete(runs, targets, by)].groupby([*by, "seed"], sort=False):
+        present = set(rows_of_seed["target"])
+        expected = targets[rows_of_seed["dataset"].iloc[0]]
+        rows.append((*key, tuple(target for target in expected if target not in present)))
     return pd.DataFrame(rows, columns=[*by, "seed", "missing"])
 
 

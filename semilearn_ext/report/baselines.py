@@ -52,10 +52,10 @@ def with_change(
 def _change(group: Group, baseline: Group, means: Mapping[Group, pd.Series]) -> tuple[float, list[Note]]:
     if group not in means or baseline not in means:
         return float("nan"), [Note(group.title, group.setting, "no change is shown, because no seed is complete")]
-    ours, theirs = means[group], means[baseline]
-    common = ours.index.intersection(theirs.index)
-    change = float((ours[common] - theirs[common]).mean())
-    if len(ours) == len(theirs) == len(common):
+    values, baseline_values = means[group], means[baseline]
+    common = values.index.intersection(baseline_values.index)
+    change = float((values[common] - baseline_values[common]).mean())
+    if len(values) == len(baseline_values) == len(common):
         return change, []
     if len(common):
         sentence = f"the change from {baseline.title} is over {seeds_text(common)}, which both have"
@@ -66,11 +66,11 @@ def _change(group: Group, baseline: Group, means: Mapping[Group, pd.Series]) -> 
 
 def _incomplete_notes(group: Group, incomplete: pd.DataFrame) -> list[Note]:
     """One note per set of missing targets."""
-    same = (incomplete["dataset"] == group.dataset) & (incomplete["labels"] == group.labels)
-    same &= (incomplete["method"] == group.method) & (incomplete["setup"] == group.setup)
+    in_group = (incomplete["dataset"] == group.dataset) & (incomplete["labels"] == group.labels)
+    in_group &= (incomplete["method"] == group.method) & (incomplete["setup"] == group.setup)
     return [
         Note(group.title, group.setting, f"{seeds_text(rows['seed'])} without {', '.join(missing)}, so not in the mean")
-        for missing, rows in incomplete[same].groupby("missing", sort=False)
+        for missing, rows in incomplete[in_group].groupby("missing", sort=False)
     ]
 
 
@@ -83,11 +83,12 @@ def find_baseline(row: Any, cells: pd.DataFrame, configs: Mapping[str, Config]) 
     group, baseline = Group.of(row), row.method.baseline
     if baseline is None:
         return None, []
-    same = cells[(cells["dataset"] == row.dataset) & (cells["labels"] == row.labels) & (cells["method"] == baseline)]
-    if same.empty:
+    same_setting = (cells["dataset"] == row.dataset) & (cells["labels"] == row.labels)
+    baselines = cells[same_setting & (cells["method"] == baseline)]
+    if baselines.empty:
         sentence = f"there are no runs of {baseline.title}, so no change is shown"
         return None, [Note(group.title, group.setting, sentence)]
-    candidates = [(other, differences(row, other, configs)) for other in same.itertuples()]
+    candidates = [(other, differences(row, other, configs)) for other in baselines.itertuples()]
     if len(candidates) > 1:
         candidates = [(other, differ) for other, differ in candidates if not differ]
     if len(candidates) != 1:

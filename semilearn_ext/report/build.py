@@ -51,7 +51,7 @@ def build(
     records = read_records(roots)
     if records.runs.empty:
         where = ", ".join(map(str, roots))
-        unfinished = f"{where}: no finished run ({len(records.unfinished)} unfinished)"
+        unfinished = f"{where}: no finished runs ({len(records.unfinished)} unfinished)"
         raise UserError("; ".join([unfinished, *records.warnings[:3]]))
     configs, unread = read_configs(records.runs)
     runs, different = with_setups(records.runs, configs)

@@ -22,11 +22,12 @@ def check_files(texts: Mapping[Path, str]) -> None:
             written = path.read_text(encoding="utf-8")
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; write it with the same command without --check") from None
-        for number, (ours, theirs) in enumerate(zip_longest(text.split("\n"), written.split("\n")), start=1):
-            if not _is_same(ours, theirs):
+        lines = zip_longest(text.split("\n"), written.split("\n"))
+        for number, (expected, actual) in enumerate(lines, start=1):
+            if not _is_same(expected, actual):
                 raise UserError(
                     f"{path}:{number}: does not match the runs; write it again with the same command without --check "
-                    f"(in the file: {_short(theirs)}; from the runs: {_short(ours)})"
+                    f"(in the file: {_short(actual)}; from the runs: {_short(expected)})"
                 )
 
 

@@ -1,6 +1,6 @@
-"""Small tables inside Markdown files, made from records, so that no number of a README is copied by hand.
+"""Small tables inside Markdown files, generated from records, so that no number in a README is copied by hand.
 
-A table stands between two comments; the first one says what it shows::
+A table is placed between two comments, the first of which says what it shows::
 
     <!-- glance: results/digits_mini/records fixmatch,fixmatch_upcsc -->
     <!-- end of table -->
@@ -27,7 +27,7 @@ _PROTOCOLS = {"last": "last", "ema": "EMA", "swa": "SWA"}
 
 
 def update(text: str, where: str) -> str:
-    """``text`` with every marked table made again from the records that its marker names."""
+    """``text`` with every marked table regenerated from the records that its marker names."""
     return _MARKED.sub(partial(_replace, where=where), text)
 
 
@@ -35,7 +35,7 @@ def _replace(match: re.Match[str], where: str) -> str:
     start, kind, folder, names, end = match.groups()
     if kind not in _KINDS:
         known = ", ".join(_KINDS)
-        raise UserError(f"{where}: there is no excerpt {kind!r}{did_you_mean(kind, _KINDS)} (known: {known})")
+        raise UserError(f"{where}: unknown table {kind!r}{did_you_mean(kind, _KINDS)} (known: {known})")
     return f"{start}\n{markdown_panel(_KINDS[kind](Path(folder), names.split(',')))}\n{end}"
 
 
@@ -69,7 +69,7 @@ def protocols(folder: Path, names: Sequence[str]) -> Panel:
 
 
 def released(folder: Path, names: Sequence[str]) -> Panel:
-    """The released code's accuracy by target beside ours; the one name is the file with its numbers."""
+    """The released code's accuracy by target next to ours; the only name is the file with its numbers."""
     return released_table(_results(folder, "last"), Path(*names)).panels[0]
 
 
@@ -85,10 +85,13 @@ def _results(folder: Path, protocol: str) -> Results:
 
 
 def _accuracy(results: Results, method: MethodId) -> Cell:
-    same = results.cells[results.cells["method"] == method]
-    if len(same) != 1:
-        raise UserError(f"{method.name}: has runs of {len(same)} experiments, and an excerpt shows one; name another")
-    cell = same.iloc[0]
+    cells = results.cells[results.cells["method"] == method]
+    if len(cells) != 1:
+        raise UserError(
+            f"{method.name}: the records contain {len(cells)} experiments with this method, but the table can show "
+            f"only one; choose another method"
+        )
+    cell = cells.iloc[0]
     return spread(cell["mean"], cell["std"], int(cell["n"]))
 
 

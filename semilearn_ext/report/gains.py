@@ -27,13 +27,13 @@ EXPLANATION = (
 
 def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
     """One row per benchmark, label count and method with ``plugin`` alone, the largest gain first; and notes."""
-    runs = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
+    runs = {Group(*key): group_runs for key, group_runs in results.runs.groupby(GROUP)}
     rows, notes = [], []
     for cell in results.cells.itertuples():
         if cell.method.plugins != (plugin,):
             continue
-        baseline, about = find_baseline(cell, results.cells, results.configs)
-        notes += about
+        baseline, baseline_notes = find_baseline(cell, results.cells, results.configs)
+        notes += baseline_notes
         if baseline is None:
             continue
         group = Group.of(cell)
@@ -72,7 +72,7 @@ def gains_table(results: Results) -> Table | None:
     title = PLUGINS.get(PLUGIN, "plug-in").title
     decimals = results.metric.decimals
     panels = []
-    for (dataset, labels), same in frame.groupby(["dataset", "labels"], sort=False):
+    for (dataset, labels), setting_rows in frame.groupby(["dataset", "labels"], sort=False):
         rows = [
             [
                 Cell(row.title, row.title.lower()),
@@ -83,7 +83,7 @@ def gains_table(results: Results) -> Table | None:
                 number(row.mean, decimals),
                 number(float(row.seeds), 0),
             ]
-            for row in same.itertuples()
+            for row in setting_rows.itertuples()
         ]
         columns = ("Base", "gain", "95 % interval", "wins", "base", f"+ {title}", "seeds")
         dataset, labels = str(dataset), int(labels)

@@ -17,7 +17,7 @@ from semilearn_ext.settings.config_files import config_dir
 from semilearn_ext.settings.domains import sources
 from semilearn_ext.settings.load import read_yaml, resolve
 
-ASSUMED_RATE, ASSUMED_SIZE, MOST = 2800.0, 224, 2
+ASSUMED_RATE, ASSUMED_SIZE, MAX_SPEEDUP = 2800.0, 224, 2
 """Training images (labelled and unlabelled) per second at 224 pixels on one GPU. This is assumed and not measured: a
 current GPU should take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are
 assumed to be faster in proportion to their pixels, but at most twice as fast, because kernel launches limit small
@@ -102,7 +102,7 @@ def images_of(settings: Settings, counts: Mapping[str, int]) -> int:
 
 
 def assumed_rate(settings: Settings) -> float:
-    return ASSUMED_RATE * min(MOST, (ASSUMED_SIZE / settings.img_size) ** 2)
+    return ASSUMED_RATE * min(MAX_SPEEDUP, (ASSUMED_SIZE / settings.img_size) ** 2)
 
 
 def work_of(runs: Mapping[Path, Settings], done: Iterable[Path], counts: Mapping[str, int], rate: float) -> list[Work]:
@@ -115,9 +115,9 @@ def work_of(runs: Mapping[Path, Settings], done: Iterable[Path], counts: Mapping
     work = []
     for (labels, method), paths in groups.items():
         images = {path: images_of(runs[path], counts) for path in paths}
-        left = sum(count for path, count in images.items() if path not in finished)
+        remaining = sum(count for path, count in images.items() if path not in finished)
         count = sum(path in finished for path in paths)
-        work.append(Work(labels, method.title, len(paths), count, sum(images.values()), left / rate))
+        work.append(Work(labels, method.title, len(paths), count, sum(images.values()), remaining / rate))
     return work
 
 

@@ -177,8 +177,8 @@ def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> s
 def _different_images(runs: pd.DataFrame) -> list[str]:
     """One line per dataset whose runs were trained on different images."""
     warnings = []
-    for dataset, same in runs.groupby("dataset", sort=False):
-        counts = same["images"].value_counts()
+    for dataset, dataset_runs in runs.groupby("dataset", sort=False):
+        counts = dataset_runs["images"].value_counts()
         if len(counts) > 1:
             listed = ", ".join(f"{str(digest)[:12]} ({count} runs)" for digest, count in counts.items())
             warnings.append(f"{dataset}: the images are not the same in all runs: SHA-256 {listed}")
@@ -189,13 +189,13 @@ def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Keep one of several equal results of a run, but none if they differ."""
     warnings, dropped = [], []
     duplicated = runs[runs.duplicated([*RUN, *IDENTITY], keep=False)]
-    for _, same in duplicated.groupby([*RUN, *IDENTITY], sort=False):
-        paths = [str(path) for path in same["path"]]
-        if len(same.drop_duplicates(list(PROTOCOLS))) == 1:
+    for _, results in duplicated.groupby([*RUN, *IDENTITY], sort=False):
+        paths = [str(path) for path in results["path"]]
+        if len(results.drop_duplicates(list(PROTOCOLS))) == 1:
             warnings.append(f"{', '.join(paths[1:])}: same result as {paths[0]}; counted once")
-            dropped += list(same.index[1:])
+            dropped += list(results.index[1:])
         else:
-            values = ", ".join(f"{value:.4f}" for value in same["last"])
+            values = ", ".join(f"{value:.4f}" for value in results["last"])
             warnings.append(f"{', '.join(paths)}: different results of the same run ({values}); all left out")
-            dropped += list(same.index)
+            dropped += list(results.index)
     return runs.drop(index=dropped).reset_index(drop=True), warnings

@@ -40,15 +40,16 @@ def read_numbers(file: Path) -> tuple[pd.DataFrame, str]:
     if missing:
         raise UserError(f"--released: {file}: no column {', '.join(missing)}")
     for name, is_valid, expected in (
-        ("labels_per_class", lambda value: value >= 1 and value == int(value), "a whole number from 1"),
+        ("labels_per_class", lambda value: value >= 1 and value == int(value), "a positive integer"),
         ("accuracy", lambda value: 0 <= value <= 100, "a percentage from 0 to 100"),
     ):
         for value in frame[name]:
             if not _is(value, is_valid):
                 raise UserError(f"--released: {file}: {name}: expected {expected}, got {shown(value)}")
-    twice = frame[frame.duplicated(KEY)]
-    if len(twice):
-        raise UserError(f"--released: {file}: twice: {', '.join(map(str, twice[KEY].iloc[0]))}")
+    duplicates = frame[frame.duplicated(KEY)]
+    if len(duplicates):
+        values = ", ".join(map(str, duplicates[KEY].iloc[0]))
+        raise UserError(f"--released: {file}: {values} is listed twice; remove one of the lines")
     return frame.astype({"labels_per_class": int, "accuracy": float}), comment
 
 
@@ -63,9 +64,9 @@ def released_table(results: Results, file: Path) -> Table:
     """One row per target and method of ``file``, for each of our experiments with it, with our mean and range."""
     numbers, comment = read_numbers(file)
     panels, data, absent = [], [], []
-    for (dataset, labels), same in numbers.groupby(["dataset", "labels_per_class"], sort=False):
+    for (dataset, labels), released in numbers.groupby(["dataset", "labels_per_class"], sort=False):
         rows = []
-        for line in same.itertuples():
+        for line in released.itertuples():
             runs = results.runs[
                 (results.runs["dataset"] == dataset)
                 & (results.runs["labels"] == labels)
@@ -74,8 +75,8 @@ def released_table(results: Results, file: Path) -> Table:
             ]
             if runs.empty:
                 absent.append(f"{line.method} on {line.target}")
-            for _, ours in runs.groupby("setup", sort=False):
-                group, values = Group.of(ours.iloc[0]), ours["value"]
+            for _, group_runs in runs.groupby("setup", sort=False):
+                group, values = Group.of(group_runs.iloc[0]), group_runs["value"]
                 low, high = values.min(), values.max()
                 difference = values.mean() - line.accuracy
                 inside = bool(abs(difference) <= high - low)
@@ -100,7 +101,7 @@ def released_table(results: Results, file: Path) -> Table:
                         Cell(f"{low:.1f} to {high:.1f}", low) if len(values) > 1 else EMPTY,
                         Cell(signed(difference), difference),
                         Cell("yes" if inside else "no") if len(values) > 1 else EMPTY,
-                        Cell(", ".join(map(str, sorted(ours["seed"])))),
+                        Cell(", ".join(map(str, sorted(group_runs["seed"])))),
                     ]
                 )
         title = setting_title(str(dataset), int(labels))
@@ -110,8 +111,8 @@ def released_table(results: Results, file: Path) -> Table:
         raise UserError(f"--released: {file}: there are no runs of any of its methods and targets")
     notes = [f"No runs: {', '.join(absent)}."] if absent else []
     caption = (
-        f"{results.what()}. Released code: {comment} Ours: the mean, the smallest and the largest value over the seeds "
-        "that are given. Difference: ours minus the released code's. Within range: it is at most as large as our "
-        "range is wide."
+        f"{results.what()}. Released code: {comment} Ours: the mean, the smallest and the largest value over the "
+        "listed seeds. Difference: ours minus the released code's. Within range: the difference is not larger than the "
+        "width of our range."
     )
     return Table("released", "The released code and ours", caption, panels, pd.DataFrame(data), notes)

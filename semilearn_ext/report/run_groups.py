@@ -76,11 +76,11 @@ def with_setups(runs: pd.DataFrame, configs: Mapping[str, Config]) -> tuple[pd.D
     """``runs`` with the column ``setup`` (see :class:`Group`), and a warning per method that has several."""
     setups = pd.Series("", index=runs.index, dtype=object)
     warnings = []
-    for (dataset, labels, method), same in runs.groupby(METHOD, sort=False):
-        identities = list(same[IDENTITY].drop_duplicates().itertuples(index=False, name=None))
+    for (dataset, labels, method), method_runs in runs.groupby(METHOD, sort=False):
+        identities = list(method_runs[IDENTITY].drop_duplicates().itertuples(index=False, name=None))
         if len(identities) > 1:
             texts = _describe(identities, configs)
-            setups[same.index] = [texts[row] for row in same[IDENTITY].itertuples(index=False, name=None)]
+            setups[method_runs.index] = [texts[row] for row in method_runs[IDENTITY].itertuples(index=False, name=None)]
             where = f"{method.title} on {setting_title(dataset, labels)}"
             warnings.append(
                 f"{where}: runs of {len(identities)} different experiments, shown separately: "

@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 class Comparison(NamedTuple):
-    """``ours`` minus ``theirs``. NaN if there are too few seeds."""
+    """The first method minus the second. NaN if there are too few seeds."""
 
     seeds: tuple[int, ...]
     """Seeds for which both have runs on every target. Everything except the wins is computed over these."""
@@ -31,30 +31,30 @@ class Comparison(NamedTuple):
     sign_flip: float
 
 
-def compare(ours: pd.DataFrame, theirs: pd.DataFrame, targets: Sequence[str]) -> Comparison:
+def compare(first: pd.DataFrame, second: pd.DataFrame, targets: Sequence[str]) -> Comparison:
     """Pair two frames of runs (``target``, ``seed``, ``value``) by target and seed."""
-    pairs = ours.merge(theirs, on=["target", "seed"], suffixes=("_ours", "_theirs"))
-    gain = pairs["value_ours"] - pairs["value_theirs"]
-    means = seed_means(pairs.assign(dataset=""), {"": targets}, ["dataset"], ["value_ours", "value_theirs"])
+    pairs = first.merge(second, on=["target", "seed"], suffixes=("_first", "_second"))
+    gain = pairs["value_first"] - pairs["value_second"]
+    means = seed_means(pairs.assign(dataset=""), {"": targets}, ["dataset"], ["value_first", "value_second"])
     means = means.sort_values("seed")
-    difference = (means["value_ours"] - means["value_theirs"]).to_numpy()
+    difference = (means["value_first"] - means["value_second"]).to_numpy()
     low, high = interval(difference)
     return Comparison(
         seeds=tuple(int(seed) for seed in means["seed"]),
         pairs=len(pairs),
         wins=int((gain > 0).sum()),
         ties=int((gain == 0).sum()),
-        left_out=len(ours) + len(theirs) - 2 * len(pairs),
+        left_out=len(first) + len(second) - 2 * len(pairs),
         difference=float(difference.mean()) if len(difference) else NAN,
         low=low,
         high=high,
-        t_test=t_test(means["value_ours"].to_numpy(), means["value_theirs"].to_numpy()),
+        t_test=t_test(means["value_first"].to_numpy(), means["value_second"].to_numpy()),
         sign_flip=sign_flip(difference),
     )
 
 
 class Gain(NamedTuple):
-    """The mean over targets of ``ours`` minus ``theirs``, over all pairs of target and seed."""
+    """The mean over targets of the first method minus the second, over all pairs of target and seed."""
 
     mean: float
     low: float
@@ -65,15 +65,15 @@ class Gain(NamedTuple):
     targets: int
 
 
-def paired_gain(ours: pd.DataFrame, theirs: pd.DataFrame) -> Gain:
+def paired_gain(first: pd.DataFrame, second: pd.DataFrame) -> Gain:
     """Pair two frames of runs (``target``, ``seed``, ``value``) by target and seed.
 
     The interval is a 95 % percentile bootstrap, stratified by target: the seeds of every target are resampled (9,999
     times, with a fixed random state) and averaged over targets. NaN if a target has fewer than two seeds.
     """
-    pairs = ours.merge(theirs, on=["target", "seed"], suffixes=("_ours", "_theirs"))
-    gains = pairs.assign(gain=pairs["value_ours"] - pairs["value_theirs"]).sort_values(["target", "seed"])
-    strata = [same["gain"].to_numpy() for _, same in gains.groupby("target")]
+    pairs = first.merge(second, on=["target", "seed"], suffixes=("_first", "_second"))
+    gains = pairs.assign(gain=pairs["value_first"] - pairs["value_second"]).sort_values(["target", "seed"])
+    strata = [rows["gain"].to_numpy() for _, rows in gains.groupby("target")]
     low, high = stratified_interval(strata)
     return Gain(
         mean=float(np.mean([gain.mean() for gain in strata])) if strata else NAN,
@@ -106,13 +106,13 @@ def interval(difference: np.ndarray[Any, Any]) -> tuple[float, float]:
     return float(limits.low), float(limits.high)
 
 
-def t_test(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> float:
+def t_test(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
     """Two-sided p value of the paired t test over seeds; NaN if the differences do not vary (t is undefined)."""
     from scipy import stats
 
-    if len(ours) < 2 or np.allclose(np.ptp(ours - theirs), 0):
+    if len(first) < 2 or np.allclose(np.ptp(first - second), 0):
         return NAN
-    return float(stats.ttest_rel(ours, theirs).pvalue)
+    return float(stats.ttest_rel(first, second).pvalue)
 
 
 def sign_flip(difference: np.ndarray[Any, Any]) -> float:

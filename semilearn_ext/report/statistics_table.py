@@ -37,8 +37,8 @@ def side_by_side(results: Results, methods: Sequence[MethodId]) -> Table | None:
     chosen = results.cells[results.cells["method"].isin(methods)]
     pairs: list[Pair] = []
     notes: list[Note] = []
-    for _, same in chosen.groupby(["dataset", "labels"], sort=False):
-        ordered = sorted(same.itertuples(), key=lambda row: methods.index(row.method))
+    for _, cells in chosen.groupby(["dataset", "labels"], sort=False):
+        ordered = sorted(cells.itertuples(), key=lambda row: methods.index(row.method))
         for earlier, later in itertools.combinations(ordered, 2):
             pairs.append((Group.of(later), Group.of(earlier)))
             if differ := differences(later, earlier, results.configs):
@@ -47,7 +47,7 @@ def side_by_side(results: Results, methods: Sequence[MethodId]) -> Table | None:
 
 
 def _table(name: str, title: str, results: Results, pairs: Sequence[Pair], notes: Sequence[Note]) -> Table | None:
-    runs = {Group(*key): same for key, same in results.runs.groupby(GROUP)}
+    runs = {Group(*key): group_runs for key, group_runs in results.runs.groupby(GROUP)}
     compared = [(pair, compare(runs[pair[0]], runs[pair[1]], results.targets[pair[0].dataset])) for pair in pairs]
     compared = [(pair, comparison) for pair, comparison in compared if comparison.pairs]
     if not compared:
@@ -90,8 +90,8 @@ def _p_value(value: float) -> Cell:
 
 
 def _csv_row(pair: Pair, comparison: Comparison) -> dict[str, object]:
-    ours, theirs = pair
-    about = {**ours._asdict(), "against": theirs.method.name, "against_setup": theirs.setup}
+    group, other = pair
+    about = {**group._asdict(), "against": other.method.name, "against_setup": other.setup}
     seeds = {"seeds": " ".join(map(str, comparison.seeds)), "n": len(comparison.seeds)}
     return {**about, **comparison._asdict(), **seeds}
 

@@ -138,10 +138,10 @@ def flat(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """``frame`` for CSV, with columns for the parts of the method's name, the metric and the protocol."""
     methods = list(frame["method"])
     frame = frame.assign(method=[method.name for method in methods], metric=results.metric.name)
-    at = frame.columns.get_loc("method") + 1
-    frame.insert(at, "base", [method.base for method in methods])
-    frame.insert(at + 1, "plugins", [" ".join(method.plugins) for method in methods])
-    frame.insert(at + 2, "variant", [method.variant for method in methods])
+    column = frame.columns.get_loc("method") + 1
+    frame.insert(column, "base", [method.base for method in methods])
+    frame.insert(column + 1, "plugins", [" ".join(method.plugins) for method in methods])
+    frame.insert(column + 2, "variant", [method.variant for method in methods])
     return frame.rename(columns={"labels": "labels_per_class"}).assign(protocol=results.protocol)
 
 
@@ -202,10 +202,10 @@ def _by_target(name: str, title: str, results: Results, cells: pd.DataFrame) -> 
     averages = average_by_target(results.runs)
     lookup = {(Group.of(row), row.target): (row.mean, row.std, row.n) for row in averages.itertuples()}
     panels = []
-    for (dataset, labels), same in cells.groupby(["dataset", "labels"], sort=False):
+    for (dataset, labels), setting_cells in cells.groupby(["dataset", "labels"], sort=False):
         targets = results.targets[dataset]
         rows = []
-        for row in same.itertuples():
+        for row in setting_cells.itertuples():
             values = [lookup.get((Group.of(row), target)) for target in targets]
             shown = [EMPTY if v is None else spread(*v, decimals=results.metric.decimals) for v in values]
             rows.append([_name(Group.of(row)), *shown, _value(row, results)])
@@ -249,9 +249,10 @@ def observation(results: Results) -> Table | None:
         f"1 / C. The mean over targets for each seed, then {OVER_SEEDS}. The paper trained for three epochs only."
     )
     notes = []
-    if left := len(own.drop_duplicates([*GROUP, "target", "seed"])) - len(near):
+    if left_out := len(own.drop_duplicates([*GROUP, "target", "seed"])) - len(near):
         notes.append(
-            f"{left} runs are left out, because they have no evaluation within half an epoch, or no unconfident images."
+            f"{left_out} runs are left out, because they have no evaluation within half an epoch, or no unconfident "
+            "images."
         )
     data = flat(rates.assign(rate=rates["rate"].str.removeprefix("unlabeled/")), results)
     panel = Panel(labels_title(10), columns, rows, labels=10)

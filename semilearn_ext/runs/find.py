@@ -44,7 +44,8 @@ def find_folders(roots: Iterable[Path], markers: Iterable[str]) -> Iterator[tupl
             real = os.path.realpath(folder)
             if not os.path.join(real, "").startswith(inside):
                 print(
-                    f"{printable(folder)}: link out of {root}, not followed; pass its target as well to include it",
+                    f"{printable(folder)}: not followed, because it links to a folder outside {root}; pass that folder "
+                    f"as well to include it",
                     file=sys.stderr,
                 )
                 continue

@@ -58,7 +58,8 @@ def visible_gpus(gpus: Sequence[str], visible: str | None) -> list[str]:
     for gpu in gpus:
         if gpu not in by_name:
             raise UserError(
-                f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}, numbered from 0"
+                f"--gpus: there is no GPU {gpu}; with CUDA_VISIBLE_DEVICES={visible}, {len(names)} are "
+                f"visible, numbered from 0"
             )
     return [by_name[gpu] for gpu in gpus]
 

@@ -156,10 +156,10 @@ def _locked(path: Path) -> Iterator[int | None]:
         with contextlib.suppress(OSError):  # not supported by every file system; creation is exclusive anyway
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            is_current = os.path.samestat(os.fstat(descriptor), os.stat(path))
         except FileNotFoundError:
-            same = False
-        yield descriptor if same else None
+            is_current = False
+        yield descriptor if is_current else None
     finally:
         os.close(descriptor)
 

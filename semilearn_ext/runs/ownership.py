@@ -34,7 +34,7 @@ from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.record_file import LARGEST_RECORD
 from semilearn_ext.settings import Settings, dump
 from semilearn_ext.settings.content import dataset_name, split_path
-from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity, place_of
+from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity, run_key
 from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
@@ -98,11 +98,11 @@ def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = 
 def _check_data(folder: RunFolder, data: Mapping[str, str | None]) -> None:
     """Raise an error if the run in ``folder`` was started with different images or a different split file."""
     recorded = folder.read_identity()
-    for name, what in (("images_sha256", "different images"), ("split_sha256", "a different split file")):
+    for name, difference in (("images_sha256", "different images"), ("split_sha256", "a different split file")):
         before, now = str(recorded.get(name) or ""), data.get(name)
         if before and now and before != now:
             raise UserError(
-                f"{folder.path}: the run was started with {what} (SHA-256 {before[:12]}, now {now[:12]}); "
+                f"{folder.path}: the run was started with {difference} (SHA-256 {before[:12]}, now {now[:12]}); "
                 f"choose another --save_dir, or replace it with --overwrite"
             )
 
@@ -137,13 +137,13 @@ def _conflict(folder: RunFolder, settings: Settings) -> str:
         existing = identity(loaded, recorded)
     except UserError as error:
         return f"the folder contains a config that cannot be read ({error})"
-    wanted = identity(settings)
-    if hash_of(existing) != hash_of(wanted):
+    current = identity(settings)
+    if hash_of(existing) != hash_of(current):
         return (
             f"the folder contains a run with a different config (hash {hash_of(existing)}, this one has "
-            f"{hash_of(wanted)}); they differ in {differences(existing, wanted)}"
+            f"{hash_of(current)}); they differ in {differences(existing, current)}"
         )
-    existing, wanted = place_of(loaded), place_of(settings)
-    if existing == wanted:
+    existing, current = run_key(loaded), run_key(settings)
+    if existing == current:
         return ""
-    return f"the folder contains another run of the same experiment; they differ in {differences(existing, wanted)}"
+    return f"the folder contains another run of the same experiment; they differ in {differences(existing, current)}"

@@ -39,9 +39,9 @@ def accuracies(folders: Iterable[Path]) -> list[str]:
     for (dataset, labels, title), targets in groups.items():
         means = {target: mean(values) for target, values in targets.items()}
         count = sum(map(len, targets.values()))
-        each = ", ".join(f"{target} {value:.1f}" for target, value in means.items())
+        by_target = ", ".join(f"{target} {value:.1f}" for target, value in means.items())
         lines.append(
-            f"{title} on {dataset}, {labels} labels per class: {mean(means.values()):.1f} ({each}; {count} "
+            f"{title} on {dataset}, {labels} labels per class: {mean(means.values()):.1f} ({by_target}; {count} "
             f"{'run' if count == 1 else 'runs'})"
         )
     return lines

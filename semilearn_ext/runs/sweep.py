@@ -17,12 +17,12 @@ from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.ownership import check_content
 from semilearn_ext.settings import Settings, config_hash
-from semilearn_ext.settings.content import remembered
+from semilearn_ext.settings.content import cached_folder_digests
 from semilearn_ext.settings.domains import targets_of
-from semilearn_ext.settings.fingerprint import differences, identity, place_of
+from semilearn_ext.settings.fingerprint import differences, identity, run_key
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
 
-MOST_RUNS = 100_000
+MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Grid:
     """Combinations of further settings, each with its own ``variant``."""
 
 
-@remembered()
+@cached_folder_digests()
 def experiments(grid: Grid) -> dict[Path, Settings]:
     """Every run once, by folder: runs with more labels first, and the first seed of all methods before the second."""
     runs: dict[Path, Settings] = {}
@@ -65,8 +65,8 @@ def _combinations(grid: Grid) -> Iterator[Settings]:
     }
     given = {name: values for name, values in axes.items() if values}
     total = math.prod(len(values) for values in (files, grid.points or [{}], *given.values()))
-    if total > MOST_RUNS:
-        raise UserError(f"{COMMAND_LINE}: these are {total} combinations, and at most {MOST_RUNS} are planned at once")
+    if total > MAX_RUNS:
+        raise UserError(f"{COMMAND_LINE}: {total} combinations are too many; a sweep can contain at most {MAX_RUNS}")
     for file, point, *values in itertools.product(files, grid.points or [{}], *given.values()):
         chosen = {**grid.overrides, **point, **dict(zip(given, values, strict=True))}
         yield from _for_each_target({**file, **{name: Raw(value, COMMAND_LINE) for name, value in chosen.items()}})
@@ -84,7 +84,7 @@ def _for_each_target(raw: Mapping[str, Raw]) -> Iterator[Settings]:
         yield resolve({**raw, "target_domain": Raw(target, origin)})
 
 
-@remembered()
+@cached_folder_digests()
 def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
     """The state of every run. A folder with a different experiment, or with a damaged result, is an error."""
     jobs = []
@@ -100,7 +100,7 @@ def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
 
 
 def _is_result_of(result: Mapping[str, Any], settings: Settings) -> bool:
-    expected = {"config_hash": config_hash(settings), **place_of(settings)}
+    expected = {"config_hash": config_hash(settings), **run_key(settings)}
     return all(result.get(name) == value for name, value in expected.items())
 
 

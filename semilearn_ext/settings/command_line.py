@@ -9,6 +9,7 @@ from typing import Any
 
 from semilearn_ext import registry
 from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.settings.convert import as_text
 from semilearn_ext.settings.load import COMMAND_LINE
 from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
 
@@ -25,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
-        words, unknown = self._part(words) if self._subparsers is None else (words, [])
+        words, unknown = self._separate(words) if self._subparsers is None else (words, [])
         extended = any(word.split("=")[0] == "--extend" for word in words)
         if unknown and not extended:
             raise UserError(self._unknown(unknown[0]))
@@ -36,15 +37,15 @@ class Parser(argparse.ArgumentParser):
             setattr(parsed, name, value)
         return parsed, []
 
-    def _part(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    def _separate(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
         """Separate known flags and positional arguments from unknown flags, each with their values."""
-        parted: tuple[list[str], list[str]] = ([], [])
+        groups: tuple[list[str], list[str]] = ([], [])
         unknown = False
         for word in words:
             if word.startswith("--"):
                 unknown = word.split("=")[0] not in self._option_string_actions
-            parted[unknown].append(word)
-        return parted
+            groups[unknown].append(word)
+        return groups
 
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
@@ -71,24 +72,20 @@ def _as_given(words: Sequence[str]) -> dict[str, str]:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add every setting and option as a flag, in groups. Values remain strings; missing flags are omitted."""
-    groups = {name: parser.add_argument_group(f"{name}: {title}") for name, title in GROUPS.items()}
+    groups = {name: parser.add_argument_group(name, title) for name, title in GROUPS.items()}
     for name, entry in KEYS.items():
         about = entry.metadata
-        _add_flag(
-            groups[about["group"]],
-            name,
-            TYPES[name],
-            f"{about['help']} [{_shown(entry.default)}]",
-            about["choices"],
-        )
+        states_default = "(default: " in about["help"]
+        text = about["help"] if states_default else f"{about['help']} (default: {as_text(entry.default)})"
+        _add_flag(groups[about["group"]], name, TYPES[name], text, about["choices"])
     options = parser.add_argument_group("options of algorithms and plug-ins")
     for name in sorted({name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}):
         owners = [spec for spec in (*registry.ALGORITHMS, *registry.PLUGINS) if name in spec.options]
         option = owners[0].options[name]
-        defaults = {_shown(owner.options[name].default) for owner in owners}
-        shown = defaults.pop() if len(defaults) == 1 else "depends on the method"
+        defaults = {as_text(owner.options[name].default) for owner in owners}
+        default = defaults.pop() if len(defaults) == 1 else "depends on the method"
         names = ", ".join(sorted(owner.name for owner in owners))
-        _add_flag(options, name, option.type, f"{option.help} [{shown}] ({names})", option.choices)
+        _add_flag(options, name, option.type, f"{option.help} (default: {default}; for {names})", option.choices)
 
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:
@@ -97,13 +94,7 @@ def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str
         group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=help.replace("%", "%%"), **about)
         return
     words = {int: "N", float: "X", float | None: "X", str: "NAME", tuple[str, ...]: "A,B"}
-    metavar = "{" + ",".join(choices) + "}" if choices else words[kind]
+    paths = {"_dir": "DIR", "_file": "FILE", "_path": "FILE"}
+    word = next((word for ending, word in paths.items() if name.endswith(ending)), words[kind])
+    metavar = "{" + ",".join(choices) + "}" if choices else word
     group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=metavar, help=help.replace("%", "%%"))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "none" if value in (None, "", ()) else str(value)

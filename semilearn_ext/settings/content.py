@@ -27,7 +27,7 @@ FOLDER = "folder"
 """The dataset of the user's own images, which are in ``data_dir``."""
 _CHUNK = 256
 _LARGEST_WEIGHTS = 2**36
-_remembered: dict[Path, str] | None = None
+_folder_digests: dict[Path, str] | None = None
 
 
 def file_hash(path: str, name: str) -> str:
@@ -56,15 +56,15 @@ def split_path(settings: Settings) -> Path:
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def cached_folder_digests() -> Iterator[None]:
     """Within this context, the digest of the user's own images is computed once, even if a sweep needs it per run."""
-    global _remembered
-    before = _remembered
-    _remembered = {} if before is None else before
+    global _folder_digests
+    before = _folder_digests
+    _folder_digests = {} if before is None else before
     try:
         yield
     finally:
-        _remembered = before
+        _folder_digests = before
 
 
 def dataset_name(settings: Settings) -> str:
@@ -78,7 +78,7 @@ def dataset_name(settings: Settings) -> str:
 def folder_digest(root: Path, cache_dir: Path) -> str:
     """The digest of all images in ``root/<domain>/<class>/``."""
     root = root.expanduser()
-    if _remembered is None or root not in _remembered:
+    if _folder_digests is None or root not in _folder_digests:
         names = [
             f"{domain}/{label}/{image}"
             for domain in files.subfolders(root)
@@ -86,10 +86,10 @@ def folder_digest(root: Path, cache_dir: Path) -> str:
             for image in files.image_files(root / domain / label)
         ]
         digest = images_digest(root, names, index_folder(cache_dir))
-        if _remembered is None:
+        if _folder_digests is None:
             return digest
-        _remembered[root] = digest
-    return _remembered[root]
+        _folder_digests[root] = digest
+    return _folder_digests[root]
 
 
 def index_folder(cache_dir: str | Path) -> Path:

@@ -28,6 +28,15 @@ def convert(raw: Any, kind: Any, where: str) -> Any:
         raise UserError(f"{where}: expected {_EXPECTED[kind]}, got {shown(raw)}{quotes}") from None
 
 
+def as_text(value: Any) -> str:
+    """``value`` as it is written in a config file: ``true``, ``0.5``, ``none``."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value in (None, "", ()) else str(value)
+
+
 def check_choice(value: str, choices: tuple[str, ...], where: str) -> None:
     if choices and value not in choices:
         hint = did_you_mean(value, choices)

@@ -40,8 +40,8 @@ def _folders_in_data_dir(settings: Settings) -> list[str]:
         check_folder_name(name, f"{settings.where('data_dir')}: {root}")
     seen: dict[str, str] = {}
     for name in names:
-        for same in (unicodedata.normalize("NFC", name).casefold(), os.path.realpath(root / name)):
-            other = seen.setdefault(same, name)
+        for key in (unicodedata.normalize("NFC", name).casefold(), os.path.realpath(root / name)):
+            other = seen.setdefault(key, name)
             if other != name:
                 raise UserError(
                     f"{settings.where('data_dir')}: {root}: {other!r} and {name!r} are the same domain, or differ "
@@ -66,7 +66,7 @@ def targets_of(settings: Settings) -> list[str]:
                 f"{settings.where(key)}: {name!r} is not a domain of {settings.dataset} ({', '.join(domains)}){hint}"
             )
     if len(set(settings.source_domains)) < len(settings.source_domains):
-        raise UserError(f"{settings.where('source_domains')}: contains a domain twice")
+        raise UserError(f"{settings.where('source_domains')}: lists a domain twice; remove one of them")
     if settings.target_domain in settings.source_domains:
         raise UserError(
             f"{settings.where('source_domains')}: {settings.target_domain!r} is the target and cannot be a source"
@@ -80,8 +80,8 @@ def targets_of(settings: Settings) -> list[str]:
 def sources(settings: Settings, target: str) -> list[str]:
     """The domains to train on if ``target`` is the target domain, in the order of the dataset."""
     domains = domains_of(settings)
-    wanted = settings.source_domains or domains
-    return [name for name in domains if name in wanted and name != target]
+    allowed = settings.source_domains or domains
+    return [name for name in domains if name in allowed and name != target]
 
 
 def check_batch(settings: Settings, sources: int, world_size: int) -> None:

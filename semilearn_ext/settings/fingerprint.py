@@ -21,7 +21,7 @@ from semilearn_ext.settings.extensions import extension_hash
 from semilearn_ext.settings.schema import KEYS, Settings
 from semilearn_ext.settings.style_files import style_files
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 _BY_CONTENT = {
     "weights": "the content of pretrain_path",
     "style": "the files in adain_dir",
@@ -38,7 +38,7 @@ def scientific(settings: Settings) -> dict[str, Any]:
     return {**covered, "source_domains": sorted(settings.source_domains)}
 
 
-def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+def content(settings: Settings, recorded: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
     """Digests of the files and images that the settings refer to. Those in ``recorded`` are not computed again."""
     readers: dict[str, Callable[[], Any]] = {}
     if settings.pretrained:
@@ -53,7 +53,7 @@ def content(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[s
     return {name: recorded[name] if name in recorded else read() for name, read in readers.items()}
 
 
-def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+def identity(settings: Settings, recorded: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
     """Everything that is part of the config hash."""
     names = {}
     if settings.dataset == FOLDER:
@@ -63,12 +63,12 @@ def identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[
     return {**scientific(settings), **names, **content(settings, recorded)}
 
 
-def run_identity(settings: Settings, recorded: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+def run_identity(settings: Settings, recorded: Mapping[str, Any] = EMPTY) -> dict[str, Any]:
     """Everything that distinguishes one run from all others: the experiment, the target and the seed."""
-    return {**identity(settings, recorded), **place_of(settings)}
+    return {**identity(settings, recorded), **run_key(settings)}
 
 
-def place_of(settings: Settings) -> dict[str, Any]:
+def run_key(settings: Settings) -> dict[str, Any]:
     """What distinguishes the folder of a run from those of other runs of the same experiment."""
     return {name: getattr(settings, name) for name in ("target_domain", "seed", "variant")}
 

@@ -131,9 +131,9 @@ def _parents(base: Any, path: Path) -> list[Path]:
     names = [base] if isinstance(base, str) else base
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(f"{path}: base: expected a file name or a list of them, got {shown(base)}")
-    beside, packaged = path.parent, config_dir()
+    folder, packaged = path.parent, config_dir()
     return [
-        packaged / name if not (beside / name).exists() and (packaged / name).exists() else beside / name
+        packaged / name if not (folder / name).exists() and (packaged / name).exists() else folder / name
         for name in names
     ]
 
@@ -212,11 +212,14 @@ def _check_use_cat(method: registry.Method, where: str) -> None:
 
 
 def _check_cutout(cutout: int, img_size: int, raw: Mapping[str, Raw]) -> None:
-    """Refuse a cutout that blanks the whole strong view wherever its centre is drawn."""
+    """Raise an error for a cutout that covers the whole strong view wherever its centre is drawn."""
     if cutout >= 2 * img_size:
         name = "cutout" if "cutout" in raw else "img_size"
         where = raw[name].where(name) if name in raw else name
-        raise UserError(f"{where}: a cutout of {cutout} pixels covers every strong view of {img_size} pixels")
+        raise UserError(
+            f"{where}: a cutout of {cutout} pixels covers all of every strong view of {img_size} pixels; use "
+            f"at most {2 * img_size - 1} pixels"
+        )
 
 
 def _unknown(name: str, where: str, algorithm: str, options: Iterable[str]) -> str:

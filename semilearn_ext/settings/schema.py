@@ -144,7 +144,7 @@ class Settings:
     seed: int = key(
         1,
         "data",
-        "seed of the labelled images, their order, the views and the initial weights",
+        "seed for the choice of labelled images, the order of images, the views and the initial weights",
         scientific=False,
         minimum=0,
         maximum=2**32 - 1,

@@ -191,10 +191,10 @@ def test_fbcsa_computes_prototypes_in_training_mode_per_domain(tiny: Tiny) -> No
     [
         (
             {"algorithm": "flexmatch_dgwm"},
-            "dgwm replaces the classifier, which flexmatch does not support; it runs on fixmatch, freematch, "
+            "dgwm replaces the classifier, which flexmatch does not support; use it with fixmatch, freematch, "
             "stylematch",
         ),
-        ({"algorithm": "erm_upcsc"}, "erm cannot take plug-ins"),
+        ({"algorithm": "erm_upcsc"}, "erm does not support plug-ins"),
     ],
 )
 def test_incompatible_methods_are_refused(values: dict[str, str], expected: str) -> None:

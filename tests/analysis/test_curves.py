@@ -115,7 +115,7 @@ def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
 
 def test_runs_that_cannot_be_averaged_are_refused(sweep: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "again", algorithm="fixmatch", target_domain="pen", seed=1)
-    with pytest.raises(UserError, match="the same run twice"):
+    with pytest.raises(UserError, match="both are the same run"):
         curves.main([sweep, tmp_path / "again"], tmp_path / "figures", ACCURACY)
     write_run(tmp_path / "longer", algorithm="fixmatch", target_domain="pen", seed=5, epoch=40)
     with pytest.raises(

@@ -21,7 +21,7 @@ def test_every_part_is_counted(tiny: Callable[..., Settings]) -> None:
     lines, rate = epoch._report(settings, (11, 3, 4), steps=2)
     assert rate > 0
     report = "\n".join(lines)
-    for name, times in (("training step", 11), ("evaluation", 3), ("checkpoint, training waits", 4)):
+    for name, times in (("training step", 11), ("evaluation", 3), ("checkpoint (blocking part)", 4)):
         (line,) = [line for line in report.splitlines() if line.startswith(f"{name}  ")]
         assert line.removeprefix(name).split()[0] == str(times)
     assert "measured on a CPU" in report

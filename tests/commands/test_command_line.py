@@ -10,6 +10,9 @@ import pytest
 
 from semilearn_ext import __version__
 from semilearn_ext.__main__ import COMMANDS, console
+from semilearn_ext.registry import ALGORITHMS, PLUGINS
+from semilearn_ext.settings.command_line import Parser, add_settings
+from semilearn_ext.settings.schema import KEYS
 
 HEAVY = {"torch", "semilearn", "pandas", "numpy", "matplotlib", "submitit", "tqdm"}
 
@@ -29,6 +32,27 @@ def test_the_usage_of_every_command_starts_with_ssdg(name: str, capsys: pytest.C
         console([name, "--help"])
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: ssdg {name} ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_plain_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        console([name, "--help"])
+    output = capsys.readouterr().out
+    assert "``" not in output
+    assert "[none]" not in output
+
+
+def test_every_setting_and_option_states_its_default_once() -> None:
+    parser = Parser()
+    add_settings(parser)
+    helps = {action.dest: action.help or "" for action in parser._actions if action.dest != "help"}
+    options = {option for spec in (*ALGORITHMS, *PLUGINS) for option in spec.options}
+    assert set(helps) == {*KEYS, *options}
+    assert [name for name, text in helps.items() if text.count("(default: ") != 1] == []
+    assert helps["seed"].endswith("(default: 1)")
+    assert helps["source_domains"].endswith("(default: all except the target)")
+    assert helps["fbc_weight"].endswith("(default: 0.1; for fbcsa)")
 
 
 def test_help_does_not_import_heavy_packages() -> None:

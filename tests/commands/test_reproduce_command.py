@@ -121,7 +121,7 @@ def test_claims_are_written_with_gains_and_commands(tmp_path: Path, capsys: pyte
     assert f"| PACS, 10 labels per class | {pair} | {reduced} | +5.0 | +5.0 to +5.0 | 8 of 8 | 2 |" in text
     assert f"- {pair}: PACS +2.8, OfficeHome +0.9, DigitsDG +5.6, miniDomainNet +1.5" in text
     section = text.split("with five labels per class")[1].split("\n## ")[0]
-    assert "Nothing was run here yet." in section
+    assert "Nothing has been run here yet." in section
     command = next(line for line in text.splitlines() if line.startswith("ssdg reproduce pacs --labels 10 --methods"))
     main([*command.partition("#")[0].split()[1:], "--dry_run", "--save_dir", "elsewhere"])
     hours = float(capsys.readouterr().out.split("total")[1].split()[3])

@@ -147,5 +147,5 @@ def test_gpus_on_a_machine_without_one_are_a_warning(
     monkeypatch.setattr("semilearn_ext.runs.local.run", lambda *_: None)
     assert run(f"sweep --targets pen --save_dir {tmp_path} {flags}") == 2  # nothing was run
     messages = [str(warning.message) for warning in recwarn if "--gpus" in str(warning.message)]
-    expected = ["--gpus: no driver of an NVIDIA or AMD GPU was found; the runs use the CPU"] if flags else []
+    expected = ["--gpus: no NVIDIA or AMD GPU driver was found; the runs will use the CPU"] if flags else []
     assert messages == (expected if sys.platform == "linux" else [])

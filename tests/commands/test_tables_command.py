@@ -130,7 +130,7 @@ def test_every_run_is_in_a_file(tmp_path: Path) -> None:
         (("runs", "--compare", "fixmatch"), "--compare: expected at least two methods, as in A,B, got only fixmatch"),
         (("runs", "--compare", "fixmatch,uda"), "--compare: no finished runs of 'uda'"),
         (("runs", "--tables", "ablation"), "ablation: no runs for this table"),
-        (("empty",), "empty: no finished run"),
+        (("empty",), "empty: no finished runs"),
         (
             ("runs", "--metric", "unlabelled/top1"),
             "--metric: no run recorded 'unlabelled/top1' (recorded: source_val/top1, target/top1, "

@@ -183,7 +183,7 @@ def test_a_cache_can_be_read_after_pickling(pixels: Path, pets: Path, tmp_path: 
 def test_rows_that_this_process_has_written_are_verified_after_a_change(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pixel_file, "_SETTLED", -1)
+    monkeypatch.setattr(pixel_file, "_CLOCK_MARGIN", -1)
     cached, names = opened(pets, tmp_path / "cache")
     (path,) = (tmp_path / "cache").glob("*.uint8")
     with monkeypatch.context() as patch:
@@ -199,7 +199,7 @@ def test_rows_that_this_process_has_written_are_verified_after_a_change(
 def test_a_file_that_changed_recently_is_always_verified(
     pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pixel_file, "_SETTLED", 10**13)
+    monkeypatch.setattr(pixel_file, "_CLOCK_MARGIN", 10**13)
     cached, names = opened(pets, tmp_path / "cache")
     assert cached.squashed.pixels.written is None
     assert_right(cached, pets, names)

@@ -163,7 +163,7 @@ def test_missing_data_name_what_was_expected_and_found(make: Make, tmp_path: Pat
         load_data(make(dataset="pacs", target_domain="photo"))
     for words in ("it contains holiday", "pacs/images/<domain>/<class>/*", "data prepare pacs --root"):
         assert words in str(error.value)
-    with pytest.raises(UserError, match="there is no such folder"):
+    with pytest.raises(UserError, match="the folder does not exist"):
         load_data(make(dataset="pacs", target_domain="photo", data_dir=tmp_path / "nowhere"))
 
 

@@ -192,7 +192,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_good_checkpoints(tiny
         return out, log
 
     algorithm.train_step = step_with_nan
-    with pytest.raises(UserError, match=f"train/{term} is nan at iteration 6"):
+    with algorithm.checkpoints, pytest.raises(UserError, match=f"train/{term} is nan at iteration 6"):
         algorithm.train()
     assert checkpoint.load_newest(folder.path, pytest.fail)["iteration"] == 4  # type: ignore[index]
 

@@ -228,8 +228,8 @@ def test_the_names_are_in_usbs_registry() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"algorithm": "supervised_upcsc"}, "supervised cannot take plug-ins: it uses no unlabelled images"),
-        ({"algorithm": "vat_upcsc"}, "vat cannot take plug-ins"),
+        ({"algorithm": "supervised_upcsc"}, "supervised does not support plug-ins: it uses no unlabelled images"),
+        ({"algorithm": "vat_upcsc"}, "vat does not support plug-ins"),
         ({"algorithm": "fixmatch_upcs"}, "did you mean 'fixmatch_upc"),
         ({"algorithm": "fixmatch_upc_upc"}, "contains a plug-in twice"),
         ({"algorithm": "fixmatch_upcsc", "surrogate": "best"}, "'best' is not one of weighted, average, top1"),

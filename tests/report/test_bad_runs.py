@@ -114,7 +114,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_folders_without_finished_runs_are_refused(run: Callable[..., Path], tmp_path: Path) -> None:
     (run(80) / "result.json").unlink()
-    with pytest.raises(UserError, match=r"no finished run \(1 unfinished\)"):
+    with pytest.raises(UserError, match=r"no finished runs \(1 unfinished\)"):
         build([tmp_path / "runs"], ["summary"], (), "last")
 
 

@@ -173,8 +173,8 @@ def test_a_changed_digit_is_one_line(
     (warning,) = records.warnings
     named = path if file != "SHA256SUMS" else path.parent
     assert warning.startswith(str(named))
-    assert "is not what 'ssdg records' has written" in warning
-    with pytest.raises(UserError, match="is not what 'ssdg records' has written"):
+    assert "does not match its checksum in SHA256SUMS" in warning
+    with pytest.raises(UserError, match="does not match its checksum in SHA256SUMS"):
         collect([tmp_path / "runs"], tmp_path / "record")
 
 
@@ -276,7 +276,7 @@ def test_the_command_adds_runs_and_reports_counts(
     assert capsys.readouterr().out == "Added 50 runs to record; 0 were already included; unfinished runs skipped: 1\n"
     (tmp_path / "empty").mkdir()
     assert exit_code_of(lambda: main(["records", "empty", "--out", "other"])) == 2
-    assert capsys.readouterr().err == "error: empty: no finished run (0 unfinished)\n"
+    assert capsys.readouterr().err == "error: empty: no finished runs (0 unfinished)\n"
     assert not (tmp_path / "other").exists()
 
 
@@ -312,9 +312,9 @@ def test_tables_in_markdown_files_are_built_from_the_named_records(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give folders that contain runs or records, or --markdown"),
+        ([], "pass folders that contain runs or records, or Markdown files with --markdown"),
         (["--markdown", "absent.md"], "absent.md: cannot be read: no such file"),
-        (["--markdown", "glimpse.md"], "there is no excerpt 'glanse'; did you mean 'glance'"),
+        (["--markdown", "glimpse.md"], "unknown table 'glanse'; did you mean 'glance'"),
         (["--markdown", "empty.md"], "nowhere"),
         (["--markdown", "unknown.md"], "no finished runs of 'fixmtch'; did you mean 'fixmatch'"),
     ],

@@ -55,5 +55,5 @@ def test_invalid_requests_are_refused(run: Callable[..., Path], tmp_path: Path) 
     with pytest.raises(UserError, match="no column method, target"):
         read_numbers(file)
     file.write_text("dataset,labels_per_class,method,target,accuracy\npacs,ten,fixmatch,sketch,50\n")
-    with pytest.raises(UserError, match="labels_per_class: expected a whole number from 1, got 'ten'"):
+    with pytest.raises(UserError, match="labels_per_class: expected a positive integer, got 'ten'"):
         read_numbers(file)

@@ -218,7 +218,10 @@ def test_links_out_of_the_given_folders_are_named_and_not_followed(
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs2")
     assert [folder.path.name for folder in find_runs([tmp_path / "runs"])] == ["a"]
     errors = capsys.readouterr().err
-    assert f"{tmp_path / 'runs' / 'link'}: link out of {tmp_path / 'runs'}, not followed" in errors
+    assert (
+        f"{tmp_path / 'runs' / 'link'}: not followed, because it links to a folder outside {tmp_path / 'runs'}"
+        in errors
+    )
     assert len(errors.splitlines()) == 1
     folders = find_runs([tmp_path / "runs", tmp_path / "runs2"])
     assert [folder.path.name for folder in folders] == ["a", "private"]

@@ -191,5 +191,5 @@ def test_gpus_are_counted_among_the_visible_ones(gpus: list[str], visible: str |
     [("2", "2,3"), ("0", ""), ("GPU-1", "GPU-8f2a"), ("0", "-1"), ("1", "2,-1,3"), ("0", "NoDevFiles")],
 )
 def test_a_gpu_that_is_not_visible_is_refused(gpu: str, visible: str) -> None:
-    with pytest.raises(UserError, match=f"--gpus: there is no GPU {gpu}; CUDA_VISIBLE_DEVICES={visible} leaves"):
+    with pytest.raises(UserError, match=f"--gpus: there is no GPU {gpu}; with CUDA_VISIBLE_DEVICES={visible}, "):
         visible_gpus([gpu], visible)

@@ -55,7 +55,7 @@ def test_all_packaged_configs_are_listed(capsys: pytest.CaptureFixture[str]) -> 
     assert names == config_names()
     assert {CONFIG / name for name in names} == set(CONFIG.rglob("*.yaml"))
     assert console(["list"]) == 0
-    assert f"{len(names)} files for --c: ssdg list configs" in capsys.readouterr().out
+    assert f"{len(names)} packaged files for --c (list them with: ssdg list configs)" in capsys.readouterr().out
 
 
 def test_a_built_package_contains_the_configs(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def why_not(base: AlgorithmSpec, plugin: PluginSpec) -> str:
     if base.unavailable:
         return f"The base itself is not available: {base.unavailable}."
     if base.no_plugins:
-        return f"The base takes no plug-ins: {base.no_plugins}."
+        return f"The base does not support plug-ins: {base.no_plugins}."
     if incompatible(base, plugin):
         hosts = ", ".join(spec.name for spec in ALGORITHMS if spec.takes_head)
-        return f"The plug-in replaces the classifier, which works on {hosts}."
+        return f"The plug-in replaces the classifier, which is supported by {hosts}."
     return ""
 
 

@@ -162,7 +162,7 @@ def test_the_plugins_loss_has_a_gradient_for_its_parameters_and_the_backbone(
 ) -> None:
     options = toy.HALF_CONFIDENT.get(base, {})
     algorithm = toy.build(usb_config(algorithm=f"{base}_{plugin}", batch_size=12, **options))
-    if base in ("dash", "flexmatch", "freematch", "softmatch"):  # these start confident of all images, so SC has none
+    if base in ("dash", "flexmatch", "freematch", "softmatch"):  # confident about all images at first, so SC has none
         hook = algorithm.hooks_dict["MaskingHook"]
         masking = hook.masking
         hook.masking = lambda *args, **kwargs: masking(*args, **kwargs) * (torch.arange(12) % 2)

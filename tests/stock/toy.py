@@ -28,7 +28,7 @@ HALF_CONFIDENT: dict[str, dict[str, Any]] = {
     "adamatch": {"p_cutoff": 0.9},
     "dash": {"num_wu_iter": 1},
 }
-"""Options with which a base is confident of some images in the first steps of a run, but not of all."""
+"""Options with which a base is confident about some images in the first steps of a run, but not about all."""
 
 
 class ToyNet(nn.Module):

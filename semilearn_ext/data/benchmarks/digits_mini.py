@@ -5,7 +5,7 @@ from semilearn_ext.specs import DatasetSpec
 DIGITS_MINI = DatasetSpec(
     name="digits_mini",
     title="digits_mini",
-    about="embedded: ten digits in four looks (pen, texture, street, print), 32x32 pixels, no download",
+    about="10 digits in four looks: pen, texture, street, print; 32x32 pixels, included in the package",
     domains=("pen", "texture", "street", "print"),
     num_classes=10,
     mean=(0.5, 0.5, 0.5),

@@ -27,7 +27,10 @@ def _held_out(splits: Path, tree: Tree) -> frozenset[str] | None:
     held_out = [name for d in tree.domains for name, _ in read_list(splits / f"{d}_crossval_kfold.txt")]
     missing = [name for name in held_out if name not in existing]
     if missing:
-        raise UserError(f"{splits}: {len(missing)} listed images do not exist, for example {missing[0]}")
+        raise UserError(
+            f"{splits}: {len(missing)} listed images do not exist, for example {missing[0]}; remove these lists, or "
+            f"use the copy of PACS that they belong to"
+        )
     return frozenset(held_out)
 
 

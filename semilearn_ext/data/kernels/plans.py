@@ -84,8 +84,8 @@ def _coordinates(operations: Array, magnitudes: Array, size: int) -> Array:
         shift = fixed_point(magnitudes * size + 0.5)[0] >> 16
         coordinates[which] = _shifted(axis, zero, (shift + 1) << 16)[which]
     which = operations == Operation.SHEAR_X
-    along_y, at = fixed_point(magnitudes, (1 + magnitudes) / 2)
-    coordinates[which] = _shifted(1, along_y, at + 65536)[which]
+    along_y, start = fixed_point(magnitudes, (1 + magnitudes) / 2)
+    coordinates[which] = _shifted(1, along_y, start + 65536)[which]
     return coordinates
 
 
@@ -134,11 +134,11 @@ class Resampling(NamedTuple):
 def resampling(before: int, after: int, device: torch.device) -> Resampling:
     scale = before / after
     support = max(scale, 1.0)
-    center = scale * (np.arange(after) + 0.5)
-    first = np.maximum((center - support + 0.5).astype(np.int64), 0)
-    count = np.minimum((center + support + 0.5).astype(np.int64), before) - first
+    centre = scale * (np.arange(after) + 0.5)
+    first = np.maximum((centre - support + 0.5).astype(np.int64), 0)
+    count = np.minimum((centre + support + 0.5).astype(np.int64), before) - first
     taps = np.arange(count.max())
-    distance = np.abs((taps + first[:, None] - center[:, None] + 0.5) / support)
+    distance = np.abs((taps + first[:, None] - centre[:, None] + 0.5) / support)
     weights = np.where(taps < count[:, None], (1 - distance).clip(0), 0)
     weights /= weights.sum(1, keepdims=True)
     precision = 0

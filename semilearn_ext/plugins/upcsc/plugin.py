@@ -1,7 +1,7 @@
 """UPCSC: unlabelled proxy-based contrastive learning (UPC) and surrogate class learning (SC).
 
 Lee, Hwang and Kwak, "Unlocking the Potential of Unlabeled Data in Semi-Supervised Domain Generalization" (CVPR 2025,
-https://arxiv.org/abs/2503.13915), section Method. All views of an unlabelled image that the base computes are used,
+https://arxiv.org/abs/2503.13915), equations 2 to 4. All views of an unlabelled image that the base computes are used,
 with the confidences, pseudo label and mask of its weak view. Domain labels are not used. With several processes, images
 are contrasted across all processes, as in one process with the whole batch.
 """

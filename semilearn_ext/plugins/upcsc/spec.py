@@ -24,7 +24,7 @@ _BOTH = {
         "the paper's equations, or the released code (reference), which has a single mean and drops some negatives",
         choices=("paper", "reference"),
     ),
-    "temperature": Option(1.0, "temperature of all similarities (the paper has none, which is 1)", minimum=1e-4),
+    "temperature": Option(1.0, "temperature of all similarities (1 means none, as in the paper)", minimum=1e-4),
     "projector_dim": Option(0, "width of the two projectors; 0 for that of the features", minimum=0, maximum=2**16),
     "contrast_views": Option("all", "views to contrast", choices=("all", "weak", "strong")),
 }
