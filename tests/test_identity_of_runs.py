@@ -52,7 +52,7 @@ def test_an_analysis_of_changed_images_says_so(own: Tiny, tmp_path: Path) -> Non
     training.run(own())
     run = load_run(run_path(own()))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         before = features(load_model(run, "cpu"), [0, 1])
     for number, image in enumerate(sorted((tmp_path / "pets").rglob("*.png"))):
         picture(image, seed=number + 500)
