@@ -83,6 +83,7 @@ def console(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     show_warnings_on_one_line()
+    os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     return exit_code_of(lambda: main(argv))
 
 

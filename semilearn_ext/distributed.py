@@ -8,6 +8,7 @@ of that code has to handle other processes.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather
+
+from semilearn_ext.errors import UserError, shown
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,16 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 def from_environment() -> ProcessGroup:
     """The process group in the environment variables set by ``torchrun``; a single process without them."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return ProcessGroup()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return ProcessGroup(*(int(os.environ.get(name, "0")) for name in names))
+    given = {name: os.environ.get(name, "0") for name in names}
+    numbers = [int(word) if re.fullmatch(r"[0-9]{1,9}", word) else -1 for word in given.values()]
+    is_complete = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    if min(numbers) < 0 or numbers[0] >= numbers[1] or not is_complete:
+        described = " ".join(f"{name}={shown(word)}" for name, word in given.items())
+        raise UserError(f"{described}: not the environment variables of torchrun; unset RANK, or start with torchrun")
+    return ProcessGroup(*numbers)
 
 
 def init(group: ProcessGroup, device: torch.device) -> None:

@@ -124,7 +124,8 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 
 def _failed(message: str) -> int:
     line = printable(message)
-    print(f"error: {line if len(line) <= LONGEST else f'{line[:LONGEST]}…'}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit code remains if stderr cannot be written to
+        print(f"error: {line if len(line) <= LONGEST else f'{line[:LONGEST]}…'}", file=sys.stderr, flush=True)
     return 2
 
 

@@ -74,6 +74,7 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     if group.is_main:
         split = context.data.split_file
         ownership.claim(folder, settings, context.data.digest, split.sha256 if split else "")
+        ownership.check_split(folder, context.data.split_json())
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
     try:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from semilearn_ext import training
-from semilearn_ext.analysis.load_model import load_model_without_images
+from semilearn_ext.analysis.features import features
+from semilearn_ext.analysis.load_model import load_model, load_model_without_images
 from semilearn_ext.analysis.load_run import load_run
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.records import read_records
@@ -45,6 +48,19 @@ def test_changed_images_in_the_same_folder_are_another_experiment(own: Tiny, tmp
     assert second.result["config_hash"] != first.result["config_hash"]
 
 
+def test_an_analysis_of_changed_images_says_so(own: Tiny, tmp_path: Path) -> None:
+    training.run(own())
+    run = load_run(run_path(own()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        before = features(load_model(run, "cpu"), [0, 1])
+    for number, image in enumerate(sorted((tmp_path / "pets").rglob("*.png"))):
+        picture(image, seed=number + 500)
+    with pytest.warns(UserWarning, match="was trained on other images than those in"):
+        changed = load_model(run, "cpu")
+    assert not np.array_equal(features(changed, [0, 1]).logits, before.logits)
+
+
 def test_own_images_have_a_name_in_record_and_tables(own: Tiny) -> None:
     result = training.run(own(dataset_name="my-pets")).result
     assert (result["dataset"], result["dataset_name"], len(result["images_sha256"])) == ("folder", "my-pets", 64)
@@ -74,6 +90,24 @@ def test_a_benchmark_records_its_images_and_does_not_resume_on_others(tiny: Tiny
     with pytest.raises(UserError, match=f"the run was started with different images .SHA-256 {recorded[:12]}, now "):
         training.run(settings)
     assert folder.checkpoint_files()
+
+
+def test_a_run_does_not_resume_with_other_lists_of_its_benchmark(tiny: Tiny, tmp_path: Path) -> None:
+    pacs(tmp_path, count=6)
+    values = {"dataset": "pacs", "data_dir": str(tmp_path), "target_domain": "sketch", "img_size": 16}
+    settings = tiny(**values, labels_per_class=1, batch_size=3, cache_dir=str(tmp_path / "cache"))
+    expected = training.run(settings).result["top1"]
+    folder = RunFolder(run_path(settings))
+    folder.result_file.unlink()
+    file = tmp_path / "pacs" / "splits" / "photo_crossval_kfold.txt"
+    before = file.read_text()
+    file.write_text(before.replace("pic_000", "pic_003"))
+    with pytest.raises(UserError, match=r"started with a different split of the images \(train_x, train_u, val\)"):
+        training.run(settings)
+    file.write_text(before)
+    folder.split_file.write_text("damaged")  # it is written again
+    assert training.run(settings).result["top1"] == expected
+    assert load_run(folder.path).folder.read_split()["val"]
 
 
 def test_the_embedded_benchmark_records_its_images(tiny: Tiny) -> None:

@@ -1,12 +1,14 @@
 """Features and logits of the images of a finished run, computed once and cached.
 
-The cache is in ``cache_dir/features``; the name of a file depends on the content of the checkpoint and on the images.
+The cache is in ``cache_dir/features``. The name of a file depends on the content of the checkpoint and of the images.
+A file contains a checksum of its name and its arrays; if it does not match, the features are computed again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import zipfile
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from semilearn_ext import __version__, files
 from semilearn_ext.analysis.load_model import LoadedModel
 from semilearn_ext.data.loaders import PlainImages
 from semilearn_ext.engine.device import evaluation_batch, to_device
+from semilearn_ext.errors import UserError
 
 
 class Features(NamedTuple):
@@ -33,13 +36,43 @@ class Features(NamedTuple):
 def features(loaded: LoadedModel, positions: Sequence[int]) -> Features:
     """The features of the images at ``positions`` of the run's data, in this order, from the cache if possible."""
     path = Path(loaded.data.settings.cache_dir).expanduser() / "features" / f"{_key(loaded, positions)}.npz"
+    cached = _read_cache(path)
+    if cached is not None:
+        return cached
+    computed = compute(loaded, positions)
+    # The cache is optional: a read-only folder must not stop an analysis.
+    with contextlib.suppress(OSError, UserError):
+        _write_cache(path, computed)
+    return computed
+
+
+def _read_cache(path: Path) -> Features | None:
+    """The features stored at ``path``, or None if the file is missing or damaged."""
+    if not path.is_file():
+        return None
     try:
-        with np.load(path) as cached:
-            return Features(cached["feat"], cached["logits"])
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        computed = compute(loaded, positions)
-        files.write_atomically(path, lambda file: np.savez(file, feat=computed.feat, logits=computed.logits))
-        return computed
+        with np.load(path, allow_pickle=False) as archive:
+            cached = Features(archive["feat"], archive["logits"])
+            if str(archive["sha256"]) == _checksum(path, cached):
+                return cached
+    # Depending on which byte is wrong, numpy, zipfile or zlib raises its own exception.
+    except Exception:
+        pass
+    print(f"{path}: cache ignored because it has changed; computing the features again", file=sys.stderr, flush=True)
+    return None
+
+
+def _write_cache(path: Path, computed: Features) -> None:
+    arrays = {**computed._asdict(), "sha256": np.array(_checksum(path, computed))}
+    files.write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays), flush=False)
+
+
+def _checksum(path: Path, arrays: Features) -> str:
+    digest = hashlib.sha256(path.name.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 @torch.inference_mode()
@@ -59,9 +92,9 @@ def compute(loaded: LoadedModel, positions: Sequence[int]) -> Features:
 
 def _key(loaded: LoadedModel, positions: Sequence[int]) -> str:
     settings, items = loaded.data.settings, loaded.data.items
-    about = (__version__, settings.dataset, settings.img_size, settings.test_view, settings.eval_with_ema)
-    digest = hashlib.sha256("/".join(map(str, about)).encode())
+    about = (__version__, settings.dataset, loaded.data.digest, settings.img_size, settings.test_view)
+    digest = hashlib.sha256("/".join(map(str, (*about, settings.eval_with_ema))).encode())
     digest.update(hashlib.sha256(loaded.run.checkpoint_file().read_bytes()).digest())
     for position in positions:
-        digest.update(f"{items[position].name}\n".encode())
+        digest.update(files.encoded(f"{items[position].name}\n"))
     return digest.hexdigest()[:24]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,15 @@ def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = N
     settings = _settings(run, device)
     if data_dir is not None:
         settings = with_values(settings, data_dir=str(data_dir))
-    return _load(run, load_data(settings))
+    data = load_data(settings)
+    recorded = run.result.get("images_sha256")
+    if recorded and data.digest and recorded != data.digest:
+        warnings.warn(
+            f"{run.path}: was trained on other images than those in {settings.data_dir} (SHA-256 {recorded[:12]} and "
+            f"{data.digest[:12]}); the results are those of the latter",
+            stacklevel=2,
+        )
+    return _load(run, data)
 
 
 def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedModel:

@@ -39,6 +39,7 @@ from semilearn_ext.data.digits_looks import (
     draw_texture,
     to_bytes,
 )
+from semilearn_ext.errors import UserError
 
 VERSION = 2
 CLASSES: tuple[str, ...] = tuple(str(digit) for digit in range(10))
@@ -103,7 +104,7 @@ def load(cache_dir: Path) -> dict[str, DomainImages]:
         return cached
     domains = generate()
     # The cache is optional: a read-only folder must not stop an experiment.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UserError):
         _write_cache(path, domains)
     return domains
 
@@ -178,7 +179,7 @@ def _generator(*key: int) -> np.random.Generator:
 
 def _read_cache(path: Path) -> dict[str, DomainImages] | None:
     """The domains stored at ``path``, or None if the file is missing or damaged."""
-    if not path.exists():
+    if not path.is_file():
         return None
     try:
         with np.load(path, allow_pickle=False) as archive:

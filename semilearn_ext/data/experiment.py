@@ -122,6 +122,11 @@ def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
         few_labels=dataset_of(settings).few_labels if settings.few_labels == "auto" else settings.few_labels,
         where=str(file.path) if file else settings.where("labels_per_class"),
     )
+    if not split.target:
+        raise UserError(f"{settings.where('target_domain')}: {settings.target_domain!r} has no images")
+    if not split.source_val:
+        where = str(file.path) if file else settings.where("data_dir")
+        raise UserError(f"{where}: no images of the source domains remain for validation")
     number = {name: k for k, name in enumerate(sources)}
     domains = torch.tensor([number.get(item.domain, -1) for item in items])
     per_domain = settings.batch_size * settings.uratio // len(sources)

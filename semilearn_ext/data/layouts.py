@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -117,15 +118,24 @@ def _shortened(names: Sequence[str], limit: int = 5) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
-def read_list(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield path and label from the lines ``<path> <label>`` of a benchmark's split file."""
-    for number, line in enumerate(documents.read_text(path).splitlines(), start=1):
+def read_list(path: Path, domain: str) -> Iterator[tuple[str, int]]:
+    """Yield path and label from the lines ``<domain>/<class>/<file> <label>`` of a benchmark's split file."""
+    text = documents.read_text(path)
+    if not text.strip():
+        raise UserError(f"{path}: the list is empty; download it again")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         name, _, label = line.rpartition(" ")
         if not name or not re.fullmatch(r"[0-9]{1,9}", label):
             raise UserError(f"{path}: line {number}: expected '<path> <label>', got {shown(line)}")
-        yield check_relative(name, f"{path}: line {number}"), int(label)
+        name = check_relative(name, f"{path}: line {number}")
+        parts = PurePosixPath(name).parts
+        if len(parts) < 3:
+            raise UserError(f"{path}: expected <domain>/<class>/<file>, got {name!r}")
+        if plain_name(parts[-3]) != domain:
+            raise UserError(f"{path}: {name} is not an image of {domain!r}; download the list again")
+        yield name, int(label)
 
 
 def check_relative(name: str, where: str) -> str:
@@ -145,10 +155,8 @@ def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[
     listed: set[str] = set()
     for domain in domains:
         for part, file in lists[domain].items():
-            for name, label in read_list(file):
+            for name, label in read_list(file, domain):
                 path = PurePosixPath(name)
-                if len(path.parts) < 3:
-                    raise UserError(f"{file}: expected <domain>/<class>/<file>, got {name!r}")
                 known = classes.setdefault(label, plain_name(path.parts[-2]))
                 if known != plain_name(path.parts[-2]):
                     raise UserError(f"{file}: label {label} is both {known!r} and {path.parts[-2]!r}")
@@ -160,6 +168,9 @@ def listed_tree(root: Path, domains: Sequence[str], lists: Mapping[str, Mapping[
                     held_out.append(name)
     if sorted(classes) != list(range(len(classes))):
         raise UserError(f"{root}: the split files skip some labels between 0 and {max(classes)}")
+    named = Counter(classes.values()).most_common(1)
+    if named and named[0][1] > 1:
+        raise UserError(f"{root}: the split files have {named[0][1]} labels for the class {named[0][0]!r}")
     return Tree(root, tuple(domains), tuple(classes[k] for k in range(len(classes))), items, frozenset(held_out))
 
 

@@ -15,6 +15,7 @@ from torchvision import models
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import ClassifierNet
 from semilearn_ext.settings import Settings
+from semilearn_ext.settings.content import file_hash
 
 
 def build(settings: Settings) -> Callable[..., ClassifierNet]:
@@ -50,15 +51,23 @@ def imagenet_weights(path: str) -> dict[str, torch.Tensor]:
     if path:
         return read_weights(Path(path))
     weights = models.ResNet18_Weights.IMAGENET1K_V1
-    home = Path(torch.hub.get_dir()) / "checkpoints"
-    try:
-        state: dict[str, Any] = weights.get_state_dict(progress=True, check_hash=True)
-    except (URLError, OSError, RuntimeError) as error:
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+    if not os.path.lexists(file):
+        try:
+            weights.get_state_dict(progress=True, check_hash=True)
+        except (URLError, OSError, RuntimeError) as error:
+            raise UserError(
+                f"pretrained: no ImageNet weights: {file} does not exist and the download failed ({error}); put the "
+                f"file there, pass one with --pretrain_path, or set --pretrained false"
+            ) from None
+    # torchvision checks the file, whose name contains the beginning of its SHA-256, only when it downloads it.
+    digest = file_hash(str(file), "pretrained")
+    if not digest.startswith(file.stem.rpartition("-")[2]):
         raise UserError(
-            f"pretrained: no ImageNet weights: {home / Path(weights.url).name} does not exist and the download "
-            f"failed ({error}); put the file there, pass one with --pretrain_path, or set --pretrained false"
-        ) from None
-    return state
+            f"pretrained: {file}: not torchvision's file (its SHA-256 starts with {digest}); remove it to download it "
+            f"again, or pass your own weights with --pretrain_path"
+        )
+    return read_weights(file)
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from semilearn_ext import documents, files
 from semilearn_ext.errors import UserError
@@ -105,6 +106,23 @@ def _check_data(folder: RunFolder, data: Mapping[str, str | None]) -> None:
                 f"{folder.path}: the run was started with {difference} (SHA-256 {before[:12]}, now {now[:12]}); "
                 f"choose another --save_dir, or replace it with --overwrite"
             )
+
+
+def check_split(folder: RunFolder, split: Mapping[str, Any]) -> None:
+    """Raise an error if the run in ``folder`` has a checkpoint but was started with a different ``split``: the lists of
+    a benchmark may have changed, although its images have not."""
+    if not folder.checkpoint_files():
+        return
+    try:
+        recorded = folder.read_split()
+    except UserError:  # it will be written again
+        return
+    changed = [name for name in ("train_x", "train_u", "val") if recorded.get(name) != split[name]]
+    if changed:
+        raise UserError(
+            f"{folder.path}: the run was started with a different split of the images ({', '.join(changed)}); "
+            f"choose another --save_dir, or replace it with --overwrite"
+        )
 
 
 def _content(folder: RunFolder) -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,11 +54,56 @@ def test_another_checkpoint_has_other_features(loaded: LoadedModel, tmp_path: Pa
     assert not np.allclose(features(changed, positions).logits, before.logits)
 
 
-def test_a_damaged_cache_file_is_replaced(loaded: LoadedModel) -> None:
+def cache_file(loaded: LoadedModel, positions: list[int]) -> Path:
+    return Path(loaded.data.settings.cache_dir) / "features" / f"{module._key(loaded, positions)}.npz"
+
+
+def repacked(content: bytes, **changed: np.ndarray) -> bytes:
+    """The archive ``content`` with some arrays replaced, and correct checksums of its members."""
+    with np.load(io.BytesIO(content)) as archive:
+        arrays = {**archive, **changed}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda content: content[:200],
+    "empty": lambda content: b"",
+    "header": lambda content: content[:68] + bytes([content[68] ^ 2]) + content[69:],
+    "other values": lambda content: repacked(content, logits=np.zeros((6, 10), np.float32)),
+    "fewer rows": lambda content: repacked(content, feat=np.zeros((2, 256), np.float32)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_cache_file_is_replaced(
+    loaded: LoadedModel, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
     positions = loaded.data.split.labelled[:6]
     first = features(loaded, positions)
-    folder = Path(loaded.data.settings.cache_dir) / "features"
-    newest = max(folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
-    newest.write_bytes(newest.read_bytes()[:200])
-    np.testing.assert_array_equal(features(loaded, positions).logits, first.logits)
+    path = cache_file(loaded, positions)
+    path.write_bytes(damage(path.read_bytes()))
+    again = features(loaded, positions)
+    assert "cache ignored because it has changed" in capsys.readouterr().err
+    for cached, computed in zip(again, first, strict=True):
+        np.testing.assert_array_equal(cached, computed)
     np.testing.assert_array_equal(compute(loaded, positions).logits, first.logits)
+
+
+def test_features_of_another_run_under_this_name_are_not_used(loaded: LoadedModel) -> None:
+    first, second = loaded.data.split.labelled[:6], loaded.data.split.labelled[6:12]
+    expected = features(loaded, first)
+    features(loaded, second)
+    cache_file(loaded, first).write_bytes(cache_file(loaded, second).read_bytes())
+    np.testing.assert_array_equal(features(loaded, first).logits, expected.logits)
+
+
+def test_features_can_be_computed_without_a_cache(loaded: LoadedModel) -> None:
+    positions = loaded.data.split.labelled[:5]
+    expected = features(loaded, positions)
+    path = cache_file(loaded, positions)
+    path.unlink()
+    os.mkfifo(path)
+    np.testing.assert_array_equal(features(loaded, positions).logits, expected.logits)
+    path.unlink()

@@ -116,6 +116,26 @@ def test_mini_domainnet(make: Make, tmp_path: Path, lists: str) -> None:
     assert [len(part) for part in data.split] == [378, 378, 378, 378]
 
 
+def test_lists_of_another_domain_are_refused(make: Make, tmp_path: Path) -> None:
+    domainnet(tmp_path)
+    files = [tmp_path / "domainnet" / "splits_mini" / f"{d}_train.txt" for d in ("real", "sketch")]
+    for file, text in zip(files, [file.read_text() for file in reversed(files)], strict=True):
+        file.write_text(text)
+    with pytest.raises(UserError, match=r"real_train.txt: sketch/.* is not an image of 'real'"):
+        load_data(make(dataset="mini_domainnet", target_domain="clipart"))
+
+
+def test_a_class_with_two_labels_is_refused(make: Make, tmp_path: Path) -> None:
+    domainnet(tmp_path)
+    for file in (tmp_path / "domainnet" / "splits_mini").glob("*.txt"):
+        last = [line for line in file.read_text().splitlines() if line.endswith(" 125")]
+        first = next(line for line in file.read_text().splitlines() if line.endswith(" 0")).removesuffix(" 0")
+        kept = "".join(f"{line}\n" for line in file.read_text().splitlines() if line not in last)
+        file.write_text(f"{kept}{Path(first).parent / f'{file.stem}.jpg'} 125\n")
+    with pytest.raises(UserError, match="the split files have 2 labels for the class"):
+        load_data(make(dataset="mini_domainnet", target_domain="clipart"))
+
+
 def test_mini_domainnet_labels_all_images_of_a_small_class(make: Make, tmp_path: Path) -> None:
     """As in the released loader. For other datasets, a class with too few images is an error."""
     domainnet(tmp_path)

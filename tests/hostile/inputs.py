@@ -289,6 +289,13 @@ def data_cases(folder: Path) -> Iterator[Case]:
         write_images(root, classes, count=6)
         data = ["--dataset", "folder", "--data_dir", str(root)]
         yield Case(f"data: {name}", ["train", *data, *common])
+    for name, empty in (("an empty target", "pen"), ("an empty source", "oil")):
+        root = folder / name
+        write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+        for image in (root / empty).rglob("*.jpg"):
+            image.unlink()
+        data = ["--dataset", "folder", "--data_dir", str(root), "--target_domain", "pen"]
+        yield Case(f"data: {name}", ["train", *data, *common])
     root = folder / "linked"
     write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=6)
     (root / "pen").symlink_to("ink")
@@ -320,6 +327,12 @@ def data_cases(folder: Path) -> Iterator[Case]:
             "train_u": [],
         },
         "two numbers for a domain": {"train_x": [[f"ink/a/pic_00{k}.jpg", 0, k] for k in (0, 1)], "train_u": []},
+        "no image left for validation": {
+            part: [
+                [f"{d}/{c}/pic_{k:03d}.jpg", n, d] for d in ("ink", "oil") for n, c in enumerate("ab") for k in numbers
+            ]
+            for part, numbers in (("train_x", range(1)), ("train_u", range(1, 6)))
+        },
         "empty path": {"train_x": [["", 0, "ink"]], "train_u": []},
         "path with a null": {"train_x": [["a\0b", 0, "ink"]], "train_u": []},
     }
@@ -352,6 +365,12 @@ BAD_LISTS = {
     "label beyond": b"photo/dog/pic_000.jpg " + b"9" * 5000 + b"\n",
     "UTF-16": "photo/dog/pic_000.jpg 1\n".encode("utf-16"),
     "path that leaves": b"../../etc/passwd 1\n",
+    "nothing": b"",
+    "blank lines": b"\n \n\n",
+    "another domain": b"sketch/dog/pic_000.jpg 1\n",
+    "no domain": b"dog/pic_000.jpg 1\n",
+    "byte order mark": b"\xef\xbb\xbfphoto/dog/pic_000.jpg 1\n",
+    "absent image": b"photo/dog/pic_999.jpg 1\n",
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
+from torchvision import models
 
 from semilearn_ext.data.digits_generator import FONTS
 from semilearn_ext.data.digits_looks import draw_print, to_bytes
@@ -48,15 +50,32 @@ def test_no_weights_and_no_download_is_an_error_not_random_weights(
         net_builder(settings_from(net="resnet18", pretrained=True))
 
 
-def test_weights_are_found_in_torch_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torchvision import models
-
+@pytest.fixture
+def torch_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The place of torchvision's weights in TORCH_HOME."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    state = models.resnet18().state_dict()
     (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
-    torch.save(state, tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth")
+    return tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+
+
+def test_weights_are_found_in_torch_home(monkeypatch: pytest.MonkeyPatch, torch_home: Path) -> None:
+    state = models.resnet18().state_dict()
+    torch.save(state, torch_home)
+    monkeypatch.setattr("semilearn_ext.nets.resnet.file_hash", lambda path, name: "f37072fd0000")
     net = net_builder(settings_from(net="resnet18", pretrained=True))(num_classes=7)
     assert torch.equal(net.backbone.conv1.weight, state["conv1.weight"])
+
+
+@pytest.mark.parametrize("kind", ["other weights", "empty", "folder", "pipe"])
+def test_another_file_with_the_name_of_torchvisions_weights_is_refused(torch_home: Path, kind: str) -> None:
+    if kind == "other weights":
+        torch.save(models.resnet18().state_dict(), torch_home)
+    elif kind == "empty":
+        torch_home.touch()
+    else:
+        torch_home.mkdir() if kind == "folder" else os.mkfifo(torch_home)
+    with pytest.raises(UserError, match=r"pretrained: .*f37072fd.pth: (not torchvision's file|cannot be read)"):
+        net_builder(settings_from(net="resnet18", pretrained=True))
 
 
 @pytest.mark.skipif(not WEIGHTS.exists(), reason=f"needs {WEIGHTS.name} in the shared folder beside the checkout")

@@ -24,7 +24,7 @@ def _held_out(splits: Path, tree: Tree) -> frozenset[str] | None:
     if not splits.is_dir():
         return None
     existing = {item.name for item in tree.items}
-    held_out = [name for d in tree.domains for name, _ in read_list(splits / f"{d}_crossval_kfold.txt")]
+    held_out = [name for d in tree.domains for name, _ in read_list(splits / f"{d}_crossval_kfold.txt", d)]
     missing = [name for name in held_out if name not in existing]
     if missing:
         raise UserError(
