@@ -77,9 +77,14 @@ def _copied(pixels: PixelFile | Tensor, rows: np.ndarray, device: torch.device) 
 
 
 def free_memory(device: torch.device) -> int:
-    """Free memory of the device in bytes."""
+    """Free memory of the device in bytes.
+
+    Memory that torch keeps for reuse counts as free: after the first of several runs in one process, that is most of
+    the memory.
+    """
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     return 0

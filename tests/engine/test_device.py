@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from semilearn_ext import training
+from semilearn_ext.data.device_images import free_memory
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.cuda_calls import RedirectCuda
 from semilearn_ext.engine.device import (
@@ -256,3 +257,17 @@ def test_the_evaluation_batch_follows_the_free_memory(
     assert evaluation_batch(settings_from(img_size=224), torch.device("cuda")) == batch
     assert evaluation_batch(settings_from(eval_batch_size=48), torch.device("cuda")) == 48
     assert evaluation_batch(settings_from(), torch.device("cpu")) == 256
+
+
+def test_memory_that_torch_keeps_for_reuse_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a run, the next one in the same process finds the GPU full of memory that torch has not returned."""
+    gigabytes = {"memory_reserved": 20, "memory_allocated": 3}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * 2**30, 24 * 2**30))
+    for name, size in gigabytes.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, size=size: size * 2**30)
+    assert free_memory(torch.device("cuda")) == 19 * 2**30
+    assert evaluation_batch(settings_from(img_size=224), torch.device("cuda")) == 512
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 16)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 15)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 4)
+    assert free_memory(torch.device("mps")) == 12
