@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from semilearn_ext.data.device_batches import batch_makers
-from semilearn_ext.data.device_images import free_memory, move_images
+from semilearn_ext.data.device_images import DeviceImages, free_memory, move_images
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, check_shared_memory
 from semilearn_ext.engine import checkpoint
@@ -175,8 +175,11 @@ class SSDGBase(AlgorithmBase):
         )
 
     def plain_images(self, positions: list[int], batch_size: int, *, view: Literal["test", "plain"]) -> PlainImages:
-        device = self.device if self.views_on == "device" else None
-        return PlainImages(self.context.data, positions, batch_size, view=view, device=device)
+        data, device = self.context.data, self.device if self.views_on == "device" else None
+        # A GPU would wait for images that are read when they are needed.
+        on_host = self.device.type != "cpu" and not isinstance(data.store, DeviceImages)
+        threads = max(1, self.settings.num_workers) if on_host else 0
+        return PlainImages(data, positions, batch_size, view=view, device=device, threads=threads)
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
         on_gpu, workers = self.device.type == "cuda", self.settings.num_workers

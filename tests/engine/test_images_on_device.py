@@ -73,3 +73,4 @@ def test_images_that_do_not_fit_are_sent_batch_by_batch(
     assert not waits
     assert all(torch.equal(batch[name].cpu(), value.cpu()) for name, value in next_batch(fits).items())
     assert algorithm.evaluate("target") == fits.evaluate("target")
+    assert (algorithm.eval_sets["target"].threads, fits.eval_sets["target"].threads) == (1, 0)
