@@ -186,6 +186,12 @@ class SSDGBase(AlgorithmBase):
         helped = [maker for maker in self.dataset_dict.values() if maker.needs_workers]
         processes, where = self.context.group.local_world_size, self.settings.where("num_workers")
         check_shared_memory(helped, workers, processes, where)
+        if on_gpu and helped and not workers and self.context.group.is_main:
+            warnings.warn(
+                f"{where}: the images are not in the GPU's memory, so it waits while this process prepares each batch; "
+                f"use --num_workers 4",
+                stacklevel=1,
+            )
         return {
             name: EpochLoader(maker, self.num_train_iter, workers * maker.needs_workers, on_gpu)
             for name, maker in self.dataset_dict.items()
