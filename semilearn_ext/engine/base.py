@@ -151,8 +151,10 @@ class SSDGBase(AlgorithmBase):
         data = self.context.data
         self.args.lb_dest_len = len(data.split.labelled)
         self.args.ulb_dest_len = len(data.split.unlabelled)
+        # The same in all processes, whose GPUs may differ in free memory: they take turns in batches of this size.
+        batch = min(self.context.group.all_gather(evaluation_batch(self.settings, self.device)))
         self.eval_sets = {
-            name: self.plain_images(positions, evaluation_batch(self.settings, self.device), view="test")
+            name: self.plain_images(positions, batch, view="test")
             for name, positions in (
                 ("source_val", data.split.source_val),
                 ("target", data.split.target),
