@@ -2,8 +2,8 @@
 
 Its tensors hold real values on the CPU, but they report ``cuda:0`` as their device and obey CUDA's rules: they cannot
 be converted to numpy, they cannot be combined with tensors on the CPU in an operation, their random numbers come from
-a separate generator, and asynchronous copies need pinned memory. Everything that would make the host wait for a GPU is
-recorded with the line of code that caused it.
+a separate generator, asynchronous copies need pinned memory, and autocast computes the same operations in float32.
+Everything that would make the host wait for a GPU is recorded with the line of code that caused it.
 
     def test_a_step(pretend_cuda):
         algorithm = build(tiny(device="cuda"))
@@ -29,6 +29,8 @@ from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.cuda_autocast import cuda_autocast
 
 DEVICE = torch.device("cuda", 0)
 READS_BACK = {"_local_scalar_dense", "nonzero", "masked_select", "bincount", "_unique2", "unique_dim", "equal"}
@@ -326,7 +328,7 @@ _CONVERSIONS: dict[Any, Callable[..., Any]] = {
 
 
 class _Autocast(torch.autocast):
-    """Autocast for the device is that of the CPU."""
+    """Autocast for the device is that of the CPU, with CUDA's rules."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
@@ -370,6 +372,7 @@ def pretend() -> Iterator[PretendCuda]:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(torch, "autocast", _Autocast))
+        stack.enter_context(cuda_autocast())
         stack.enter_context(mock.patch.object(clip_grad, _GROUP, _grouped(getattr(clip_grad, _GROUP))))
         stack.enter_context(torch.backends.cudnn.flags(benchmark=False, allow_tf32=True))
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)

@@ -94,6 +94,19 @@ def test_random_numbers_come_from_the_devices_own_generator(x: torch.Tensor) -> 
     assert torch.equal(torch.randn(3, device="cuda").cpu(), drawn.cpu())
 
 
+def test_autocast_has_the_rules_of_cuda(x: torch.Tensor) -> None:
+    """On a CPU, all of these are in half precision."""
+    half = x.bfloat16().requires_grad_()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        in_float32 = (half.exp(), half.softmax(1), half.sum(), half.norm(), half**2, half.cumsum(0))
+        assert {value.dtype for value in in_float32} == {torch.float32}
+        assert (x @ x.T).dtype is (half + 1).dtype is torch.bfloat16
+        assert half.sum(dtype=torch.bfloat16).dtype is torch.bfloat16
+    in_float32[0].sum().backward()
+    assert half.grad is not None
+    assert half.grad.dtype is torch.bfloat16
+
+
 def test_a_saved_tensor_is_read_on_the_cpu(x: torch.Tensor) -> None:
     file = io.BytesIO()
     torch.save({"x": x}, file)
@@ -107,3 +120,5 @@ def test_the_device_is_removed_after_a_test() -> None:
     """This test does not use the fixture."""
     assert torch.cuda.is_available() is (torch.cuda.device_count() > 0)
     assert torch.ones(1).to("cpu").device.type == "cpu"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.ones(1, dtype=torch.bfloat16).exp().dtype is torch.bfloat16

@@ -35,23 +35,23 @@ class DeviceImages:
 def move_images(data: SSDGData, device: torch.device, free: int) -> SSDGData:
     """Move the images of ``data`` to ``device``, unless they would take too large a share of its ``free`` bytes.
 
-    Only images that the run uses are moved. An image that is the same in training and at test time is moved once.
+    Only what the run uses is moved: the images of the split as they are at test time, and those that are trained on as
+    they are in training. An image that is the same in both is moved once.
     """
     train, test = _rows_of(data.store), _rows_of(data.test_store)
     if train is None or test is None or train[0] is not test[0]:
         return data
     pixels, train_rows, test_rows = train[0], train[1], test[1]
-    used = np.zeros(len(train_rows), bool)
-    for positions in data.split:
-        used[np.asarray(positions, dtype=np.int64)] = True
-    rows, numbers = np.unique(np.concatenate([train_rows[used], test_rows[used]]), return_inverse=True)
+    trained = np.asarray([*data.split.labelled, *data.split.unlabelled], dtype=np.int64)
+    tested = np.concatenate([np.asarray(positions, dtype=np.int64) for positions in data.split])
+    rows, numbers = np.unique(np.concatenate([train_rows[trained], test_rows[tested]]), return_inverse=True)
     if len(rows) * int(np.prod(pixels.shape[1:])) > SHARE * free:
         return data
     on_device = _copied(pixels, rows, device)
     placed = []
-    for part in np.split(numbers, 2):
+    for positions, part in zip((trained, tested), np.split(numbers, [len(trained)]), strict=True):
         new_rows = np.full(len(train_rows), -1, dtype=np.int64)
-        new_rows[used] = part
+        new_rows[positions] = part
         placed.append(DeviceImages(on_device, torch.from_numpy(new_rows).to(device)))
     return replace(data, store=placed[0], test_store=placed[1])
 
@@ -77,9 +77,14 @@ def _copied(pixels: PixelFile | Tensor, rows: np.ndarray, device: torch.device) 
 
 
 def free_memory(device: torch.device) -> int:
-    """Free memory of the device in bytes."""
+    """Free memory of the device in bytes.
+
+    Memory that torch keeps for reuse counts as free: after the first of several runs in one process, that is most of
+    the memory.
+    """
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     return 0

@@ -8,11 +8,13 @@ images for a supervised method. Batches also contain the source domain of every 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -226,6 +228,7 @@ class PlainImages:
         view: ``test``: as the network sees images at test time (``test_view``), for evaluation;
             ``plain``: squashed to a square as in training, for prototypes and style encodings.
         device: the device on which the views are computed and stay; None for the CPU.
+        threads: number of threads that read the next batches while one is in use; 0 to read a batch when it is needed.
     """
 
     def __init__(
@@ -236,9 +239,11 @@ class PlainImages:
         *,
         view: Literal["test", "plain"],
         device: torch.device | None = None,
+        threads: int = 0,
     ) -> None:
         self.data = data
         self.device = device
+        self.threads = threads
         self.store = data.test_store if view == "test" else data.store
         self.positions = torch.as_tensor(positions, dtype=torch.long)
         self.labels = data.labels[self.positions]
@@ -249,8 +254,33 @@ class PlainImages:
 
     def share(self, rank: int = 0, world_size: int = 1) -> Iterator[tuple[slice, torch.Tensor]]:
         """Yield the batches of this process: the slice of ``labels`` that belongs to the batch, and its images."""
-        for number, start in enumerate(range(0, len(self), self.batch_size)):
-            if number % world_size == rank:
-                part = slice(start, start + self.batch_size)
-                images = self.store[self.positions[part]]
-                yield part, views.plain(images if self.device is None else send(images, self.device), self.data.view)
+        starts = range(rank * self.batch_size, len(self), world_size * self.batch_size)
+        parts = [slice(start, start + self.batch_size) for start in starts]
+        for part, images in zip(parts, self._read(parts), strict=True):
+            yield part, views.plain(images if self.device is None else send(images, self.device), self.data.view)
+
+    def _read(self, parts: list[slice]) -> Iterator[torch.Tensor]:
+        def read(part: slice) -> torch.Tensor:
+            return self.store[self.positions[part]]
+
+        return read_ahead(read, parts, self.threads) if self.threads else map(read, parts)
+
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def read_ahead(read: Callable[[Part], Result], parts: Iterable[Part], threads: int) -> Iterator[Result]:
+    """Yield ``read(part)`` for every part, in order, while threads read the next ones."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="read") as pool:
+        pending: deque[Future[Result]] = deque()
+        try:
+            for part in parts:
+                pending.append(pool.submit(read, part))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for left in pending:
+                left.cancel()

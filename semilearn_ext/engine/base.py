@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from semilearn_ext.data.device_batches import batch_makers
-from semilearn_ext.data.device_images import free_memory, move_images
+from semilearn_ext.data.device_images import DeviceImages, free_memory, move_images
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.data.loaders import BatchMaker, EpochLoader, PlainImages, check_shared_memory
 from semilearn_ext.engine import checkpoint
@@ -151,8 +151,10 @@ class SSDGBase(AlgorithmBase):
         data = self.context.data
         self.args.lb_dest_len = len(data.split.labelled)
         self.args.ulb_dest_len = len(data.split.unlabelled)
+        # The same in all processes, whose GPUs may differ in free memory: they take turns in batches of this size.
+        batch = min(self.context.group.all_gather(evaluation_batch(self.settings, self.device)))
         self.eval_sets = {
-            name: self.plain_images(positions, evaluation_batch(self.settings, self.device), view="test")
+            name: self.plain_images(positions, batch, view="test")
             for name, positions in (
                 ("source_val", data.split.source_val),
                 ("target", data.split.target),
@@ -175,14 +177,23 @@ class SSDGBase(AlgorithmBase):
         )
 
     def plain_images(self, positions: list[int], batch_size: int, *, view: Literal["test", "plain"]) -> PlainImages:
-        device = self.device if self.views_on == "device" else None
-        return PlainImages(self.context.data, positions, batch_size, view=view, device=device)
+        data, device = self.context.data, self.device if self.views_on == "device" else None
+        # A GPU would wait for images that are read when they are needed.
+        on_host = self.device.type != "cpu" and not isinstance(data.store, DeviceImages)
+        threads = max(1, self.settings.num_workers) if on_host else 0
+        return PlainImages(data, positions, batch_size, view=view, device=device, threads=threads)
 
     def set_data_loader(self) -> dict[str, EpochLoader]:
         on_gpu, workers = self.device.type == "cuda", self.settings.num_workers
         with_workers = [maker for maker in self.dataset_dict.values() if maker.needs_workers]
         processes, where = self.context.group.local_world_size, self.settings.where("num_workers")
         check_shared_memory(with_workers, workers, processes, where)
+        if on_gpu and with_workers and not workers and self.context.group.is_main:
+            warnings.warn(
+                f"{where}: the images are not in the GPU's memory, so it waits while this process prepares each batch; "
+                f"use --num_workers 4",
+                stacklevel=1,
+            )
         return {
             name: EpochLoader(maker, self.num_train_iter, workers * maker.needs_workers, on_gpu)
             for name, maker in self.dataset_dict.items()

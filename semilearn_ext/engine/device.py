@@ -210,9 +210,15 @@ def autocast_network(model: nn.Module, precision: Precision) -> None:
 
 
 def _check_compiler(settings: Settings, device: torch.device) -> None:
-    compilers = [os.environ.get("CXX", ""), "g++", "clang++", "cl"]
-    if device.type == "cpu" and not any(name and shutil.which(name) for name in compilers):
-        raise UserError(f"{settings.where('compile')}: needs a C++ compiler on a CPU, but none is installed")
+    """On CUDA, the kernels themselves need no compiler, but the code that launches them does."""
+    needed = {
+        "cpu": ("C++", [os.environ.get("CXX", ""), "g++", "clang++", "cl"]),
+        "cuda": ("C", [os.environ.get("CC", ""), "gcc", "clang", "cl"]),
+    }
+    language, compilers = needed.get(device.type, ("", []))
+    if language and not any(name and shutil.which(name) for name in compilers):
+        where = "a CPU" if device.type == "cpu" else "an NVIDIA GPU"
+        raise UserError(f"{settings.where('compile')}: needs a {language} compiler on {where}, but none is installed")
 
 
 def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:

@@ -24,23 +24,27 @@ class FiniteLossHook(Hook):
     """Stops the run before the update if a loss is not finite, so that the last checkpoint stays good.
 
     On a GPU, losses are tensors and reading one waits for the device. They are therefore read only in steps that are
-    logged or saved, which is enough to keep bad weights out of every checkpoint.
+    logged or saved, which is enough to keep bad weights out of every checkpoint. :class:`StopHook` reads them too.
     """
 
     def after_train_step(self, algorithm: SSDGBase) -> None:
-        read_tensors = algorithm.device.type == "cpu" or self._is_saved(algorithm)
-        for name, value in algorithm.log_dict.items():
-            if isinstance(value, torch.Tensor) and not read_tensors:
-                continue
-            if not math.isfinite(value):
-                raise UserError(
-                    f"{name} is {float(value)} at iteration {algorithm.it + 1}; training stopped, and the last good "
-                    f"checkpoint is kept; try a lower lr, clip_grad 1, or precision float32"
-                )
+        check_losses_are_finite(algorithm, read_tensors=algorithm.device.type == "cpu" or self._is_saved(algorithm))
 
     def _is_saved(self, algorithm: SSDGBase) -> bool:
         every = (algorithm.num_eval_iter, algorithm.num_log_iter, algorithm.settings.checkpoint_every)
         return self.is_last_iter(algorithm) or any(self.every_n_iters(algorithm, n) for n in every)
+
+
+def check_losses_are_finite(algorithm: SSDGBase, read_tensors: bool = True) -> None:
+    """Raise an error if a loss of this step is not finite."""
+    for name, value in algorithm.log_dict.items():
+        if not name.startswith("train/") or (isinstance(value, torch.Tensor) and not read_tensors):
+            continue
+        if not math.isfinite(value):
+            raise UserError(
+                f"{name} is {float(value)} at iteration {algorithm.it + 1}; training stopped, and the last good "
+                f"checkpoint is kept; try a lower lr, clip_grad 1, or precision float32"
+            )
 
 
 class UpdateHook(ParamUpdateHook):
@@ -92,6 +96,7 @@ class StopHook(Hook):
             return
         if context.folder is None:
             raise Interrupted(f"stopped after iteration {algorithm.it + 1}; nothing was saved")
+        check_losses_are_finite(algorithm)
         algorithm.save_checkpoint(algorithm.it + 1)
         algorithm.checkpoints.wait()
         context.group.barrier()

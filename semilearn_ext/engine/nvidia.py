@@ -56,17 +56,23 @@ def _unsupported_capability(number: int) -> str:
     capability, built_for = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
     if not built_for or runs_on(capability, built_for):
         return ""
+    newest = max(_architecture(name)[1] for name in built_for)
+    wanted = "a newer" if capability > newest else "an older"
     return (
         f"{torch.cuda.get_device_name(number)} has compute capability {capability[0]}.{capability[1]}, but the "
-        f"installed torch was built for {', '.join(built_for)}; install a build of torch for an older CUDA"
+        f"installed torch was built for {', '.join(built_for)}; install a build of torch for {wanted} CUDA"
     )
 
 
 def runs_on(capability: tuple[int, int], built_for: Iterable[str]) -> bool:
     """Whether code for these architectures runs on a GPU: ``sm_75`` on 7.5 to 7.9, ``compute_75`` on all later ones."""
-    for architecture in built_for:
-        kind, _, digits = architecture.rstrip("abcdef").partition("_")
-        version = divmod(int(digits), 10)
+    for kind, version in map(_architecture, built_for):
         if version <= capability and (kind == "compute" or version[0] == capability[0]):
             return True
     return False
+
+
+def _architecture(name: str) -> tuple[str, tuple[int, int]]:
+    """``("sm", (9, 0))`` of ``sm_90a``."""
+    kind, _, digits = name.rstrip("abcdef").partition("_")
+    return kind, divmod(int(digits), 10)

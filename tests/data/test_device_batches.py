@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
 from semilearn_ext import training
+from semilearn_ext.data.cache import CachedImages
 from semilearn_ext.data.device_batches import DeviceBatchMaker, batch_makers
 from semilearn_ext.data.device_images import DeviceImages, move_images
 from semilearn_ext.data.experiment import SSDGData, load_data
+from semilearn_ext.data.pixel_file import PixelFile
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.settings import Settings
@@ -73,9 +76,28 @@ def test_images_that_fit_are_moved_once_and_only_those_of_the_run(data: SSDGData
     assert moved.store.pixels is moved.test_store.pixels
     used = [position for part in data.split for position in part]
     assert len(moved.store.pixels) == len(used) < len(data.items)
-    positions = torch.tensor([*data.split.target[:3], *data.split.labelled[-3:]])
-    assert torch.equal(moved.store[positions], data.store[positions])
-    assert torch.equal(moved.test_store[positions], data.test_store[positions])
+    trained = torch.tensor([*data.split.unlabelled[:3], *data.split.labelled[-3:]])
+    assert torch.equal(moved.store[trained], data.store[trained])
+    tested = torch.tensor(used)
+    assert torch.equal(moved.test_store[tested], data.test_store[tested])
+
+
+def test_training_images_are_moved_only_if_they_are_trained_on(data: SSDGData) -> None:
+    """Images that are not square differ in training and at test time."""
+    assert isinstance(data.store, torch.Tensor)
+    count = len(data.items)
+    both = torch.cat([data.store, 255 - data.store])
+    rows, pixels = np.arange(count), cast(PixelFile, both.numpy())  # the same interface
+    oblong = replace(data, store=CachedImages(pixels, rows), test_store=CachedImages(pixels, rows + count))
+    moved = move_images(oblong, CPU, free=10**9)
+    assert isinstance(moved.store, DeviceImages)
+    trained = torch.tensor([*data.split.labelled, *data.split.unlabelled])
+    tested = torch.tensor([position for part in data.split for position in part])
+    assert len(moved.store.pixels) == len(trained) + len(tested)
+    assert torch.equal(moved.store[trained], data.store[trained])
+    assert torch.equal(moved.test_store[tested], 255 - data.store[tested])
+    with pytest.raises(IndexError):
+        moved.store[torch.tensor(data.split.target)]
 
 
 def test_images_that_do_not_fit_stay_on_the_host(data: SSDGData) -> None:

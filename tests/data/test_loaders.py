@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from semilearn_ext.data import views
 from semilearn_ext.data.device_batches import batch_makers
 from semilearn_ext.data.experiment import load_data
-from semilearn_ext.data.loaders import EpochLoader, PlainImages, check_shared_memory
+from semilearn_ext.data.loaders import EpochLoader, PlainImages, check_shared_memory, read_ahead
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
+from tests.forked import PATIENCE
 
 Tiny = Callable[..., Settings]
 FIXMATCH = ["x_lb", "y_lb", "x_ulb_w", "x_ulb_s"]
@@ -132,15 +135,43 @@ def test_rotated_views_are_rotations_of_the_strong_view(tiny: Tiny) -> None:
     assert len(set(batch["rot_v"].tolist())) > 1
 
 
-def test_plain_images_are_shared_between_processes(tiny: Tiny) -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_plain_images_are_shared_between_processes(threads: int, tiny: Tiny) -> None:
     data = load_data(tiny())
-    images = PlainImages(data, data.split.target, 100, view="test")
+    images = PlainImages(data, data.split.target, 100, view="test", threads=threads)
     counts = torch.zeros(len(images))
     for rank in range(2):
         for part, x in images.share(rank, 2):
             counts[part] += 1
-            assert len(x) == len(counts[part])
+            assert torch.equal(x, views.plain(data.test_store[images.positions[part]], data.view))
     assert (counts == 1).all()
+
+
+def test_the_next_images_are_read_while_a_batch_is_in_use() -> None:
+    """Otherwise a GPU would be idle at every evaluation of images that do not fit into its memory."""
+    begun = {part: threading.Event() for part in range(6)}
+
+    def read(part: int) -> int:
+        begun[part].set()
+        return 10 * part
+
+    results = read_ahead(read, begun, threads=2)
+    assert next(results) == 0
+    assert all(begun[part].wait(PATIENCE) for part in (1, 2))
+    assert not begun[5].is_set(), "too many batches would be in memory"
+    assert list(results) == [10, 20, 30, 40, 50]
+
+
+def test_an_error_while_reading_ahead_is_raised_in_its_turn() -> None:
+    def read(part: int) -> int:
+        if part == 1:
+            raise UserError("images/dog.jpg: corrupt")
+        return part
+
+    results = read_ahead(read, range(100), threads=1)
+    assert next(results) == 0
+    with pytest.raises(UserError, match=r"dog.jpg: corrupt"):
+        next(results)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from semilearn_ext import training
+from semilearn_ext.data.device_images import free_memory
+from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.cuda_calls import RedirectCuda
 from semilearn_ext.engine.device import (
@@ -211,6 +214,18 @@ def test_compiling_without_a_compiler_is_a_clear_error(tiny: Tiny, monkeypatch: 
         trained(tiny(compile=True))
 
 
+def test_compiling_for_cuda_without_a_compiler_is_a_clear_error(
+    tiny: Tiny, pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton compiles the code that launches its kernels with a C compiler, in the first step."""
+    monkeypatch.setattr(shutil, "which", lambda name: None if name in ("gcc", "clang", "cl") else name)
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(UserError, match="compile: needs a C compiler on an NVIDIA GPU, but none is installed"):
+        training.build(make_context(tiny(compile=True, device="cuda")))
+    monkeypatch.setenv("CC", "my-compiler")
+    training.build(make_context(tiny(compile=True, device="cuda")))
+
+
 def test_cuda_calls_are_redirected_to_the_device() -> None:
     with RedirectCuda(torch.device("cpu")):
         assert torch.ones(2).cuda(None).device.type == "cpu"
@@ -256,3 +271,30 @@ def test_the_evaluation_batch_follows_the_free_memory(
     assert evaluation_batch(settings_from(img_size=224), torch.device("cuda")) == batch
     assert evaluation_batch(settings_from(eval_batch_size=48), torch.device("cuda")) == 48
     assert evaluation_batch(settings_from(), torch.device("cpu")) == 256
+
+
+def test_processes_whose_gpus_differ_in_memory_share_the_images(tiny: Tiny) -> None:
+    """With batches of two sizes, some images would be evaluated twice, and others not at all."""
+
+    class OneOfTwo(ProcessGroup):
+        def all_gather(self, value: Any) -> list[Any]:
+            return [value, 16]
+
+    context = make_context(tiny(eval_batch_size=64))
+    for group, batch in ((ProcessGroup(), 64), (OneOfTwo(), 16)):
+        algorithm = training.build(replace(context, group=group))
+        assert {images.batch_size for images in algorithm.eval_sets.values()} == {batch}
+
+
+def test_memory_that_torch_keeps_for_reuse_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a run, the next one in the same process finds the GPU full of memory that torch has not returned."""
+    gigabytes = {"memory_reserved": 20, "memory_allocated": 3}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * 2**30, 24 * 2**30))
+    for name, size in gigabytes.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, size=size: size * 2**30)
+    assert free_memory(torch.device("cuda")) == 19 * 2**30
+    assert evaluation_batch(settings_from(img_size=224), torch.device("cuda")) == 512
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 16)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 15)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 4)
+    assert free_memory(torch.device("mps")) == 12

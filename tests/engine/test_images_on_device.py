@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +64,12 @@ def test_views_on_the_cpu_train_as_those_on_the_device_and_nothing_waits(
 def test_images_that_do_not_fit_are_sent_batch_by_batch(
     tiny: Tiny, pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = training.build(make_context(tiny(device="cuda")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fits = training.build(make_context(tiny(device="cuda")))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _=None: (2**20, 2**33))
-    algorithm = training.build(make_context(tiny(device="cuda")))
+    with pytest.warns(UserWarning, match="num_workers: the images are not in the GPU's memory, .*use --num_workers 4"):
+        algorithm = training.build(make_context(tiny(device="cuda")))
     assert not isinstance(algorithm.context.data.store, DeviceImages)
     next_batch(algorithm)  # creates the constants of the kernels
     with pretend_cuda.counted() as waits:
@@ -73,3 +77,4 @@ def test_images_that_do_not_fit_are_sent_batch_by_batch(
     assert not waits
     assert all(torch.equal(batch[name].cpu(), value.cpu()) for name, value in next_batch(fits).items())
     assert algorithm.evaluate("target") == fits.evaluate("target")
+    assert (algorithm.eval_sets["target"].threads, fits.eval_sets["target"].threads) == (1, 0)

@@ -102,6 +102,20 @@ def test_weights_are_restored_after_an_evaluation_within_autocast(tinier: Tinier
         assert torch.equal(algorithm.model(images)["logits"], before)
 
 
+def test_averaged_weights_are_used_and_replaced_within_autocast(tinier: Tinier) -> None:
+    algorithm = build(tinier(precision="bf16", average="ema"))
+    images = batch_of(algorithm, 0, 0)["x_lb"]
+    algorithm.averages.update(algorithm.model, step=1)
+    for value in algorithm.averages.kept["ema"].tensors:
+        value.zero_()
+    algorithm.model.eval()
+    with torch.no_grad(), algorithm.amp_cm():
+        before = algorithm.model(images)["logits"]
+        with algorithm.averages.applied("ema", algorithm.model):
+            assert not algorithm.model(images)["logits"].any()
+        assert torch.equal(algorithm.model(images)["logits"], before)
+
+
 @pytest.mark.parametrize("before", ["float32", "bf16"])
 def test_a_run_resumes_in_fp16(before: str, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
     """As on a GPU that is older than the one on which it started. The gradient scaler starts in its initial state."""

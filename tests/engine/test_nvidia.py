@@ -83,6 +83,16 @@ def test_an_old_card_is_not_used(pretend_cuda: PretendCuda, monkeypatch: pytest.
         choose_device(settings_from(device="cuda"))
 
 
+@pytest.mark.parametrize(("capability", "wanted"), [((5, 2), "an older"), ((12, 0), "a newer")])
+def test_the_build_to_install_depends_on_the_age_of_the_card(
+    capability: tuple[int, int], wanted: str, pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that was released before the card has no code for it either."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_70", "sm_90a"])
+    assert nvidia.unusable_gpu().endswith(f"; install a build of torch for {wanted} CUDA")
+
+
 def test_a_card_that_cannot_be_initialised_is_not_used(
     pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from semilearn_ext import registry, training
 from semilearn_ext.engine import checkpoint
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.logged_numbers import without_reading
+from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.ownership import claim
 from semilearn_ext.settings import Settings
@@ -136,6 +138,28 @@ def test_all_recorded_waits_come_from_usb() -> None:
         if not wait.startswith("semilearn/")
     }
     assert ours == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_loss_that_is_not_finite_is_never_saved(stop: bool, tinier: Tinier, pretend_cuda: PretendCuda) -> None:
+    """Between two logged steps losses are not read, but a stop may be requested there, which saves a checkpoint."""
+    settings = tinier(device="cuda", num_train_iter=12, num_eval_iter=10, checkpoint_every=2, num_log_iter=100)
+    folder = RunFolder(run_path(settings))
+    claim(folder, settings)
+    algorithm: Any = training.build(make_context(settings, folder=folder))
+    original = algorithm.process_log_dict
+
+    def with_nan(**logged: Any) -> Any:
+        if algorithm.it >= 2:
+            logged["sup_loss"] = logged["sup_loss"] * math.nan
+            if stop:
+                algorithm.request_stop()
+        return original(**logged)
+
+    algorithm.process_log_dict = with_nan
+    with pytest.raises(UserError, match=f"train/sup_loss is nan at iteration {3 if stop else 4}; .*checkpoint is kept"):
+        algorithm.train()
+    assert checkpoint.load_newest(folder.path, pytest.fail)["iteration"] == 2  # type: ignore[index]
 
 
 def test_logged_numbers_stay_on_the_device_and_equal_usbs(tinier: Tinier, pretend_cuda: PretendCuda) -> None:
