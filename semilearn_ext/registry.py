@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from semilearn_ext import algorithms, data, nets, plugins
 from semilearn_ext.errors import UserError, did_you_mean, shown
-from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_name
+from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_folder_name, check_name
 from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
@@ -89,6 +89,7 @@ def add(spec: Spec, origin: str = HOME) -> None:
         _check_options(f"plug-in {spec.name!r}", spec.options, others, origin)
         PLUGINS.add(spec, origin)
     elif isinstance(spec, DatasetSpec):
+        _check_domains(spec, origin)
         DATASETS.add(spec, origin)
     else:
         NETS.add(spec, origin)
@@ -132,6 +133,16 @@ def _check_combinations(bases: set[str], named: set[str], where: str) -> None:
                     f"choose another name"
                 )
             base, _, last = base.rpartition("_")
+
+
+def _check_domains(spec: DatasetSpec, origin: str) -> None:
+    where = f"{origin}: domains of dataset {spec.name!r}"
+    if not isinstance(spec.domains, tuple) or not all(isinstance(name, str) for name in spec.domains):
+        raise UserError(f"{where}: expected a tuple of names, got {shown(spec.domains)}")
+    for name in spec.domains:
+        check_folder_name(name, where)
+    if len(set(spec.domains)) != len(spec.domains):
+        raise UserError(f"{where}: a name is given twice")
 
 
 def _check_options(

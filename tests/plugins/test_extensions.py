@@ -64,6 +64,48 @@ from semilearn_ext.semilearn_api import FixMatch
 class MyMatch(FixMatch):
     number = NUMBER
 """
+ALL_KINDS = """
+import torch
+from semilearn.algorithms.fixmatch.fixmatch import FixMatch
+from torch import nn
+from semilearn_ext.extend import (
+    AlgorithmSpec, DatasetSpec, Item, Loaded, NetSpec, Option, Plugin, PluginSpec, register
+)
+
+@register(DatasetSpec(name="flat", title="Flat", about="one colour per class", domains=("a", "b", "c"), num_classes=2))
+def load(spec, settings):
+    items = [Item(f"{d}/{c}/{n}", c, d, f"{d}/{c}/{n}") for d in spec.domains for c in range(2) for n in range(12)]
+    colours = torch.tensor([[60 + 100 * item.label + 2 * n % 20 for _ in range(3)] for n, item in enumerate(items)])
+    return Loaded(colours.to(torch.uint8)[:, :, None, None].expand(-1, 3, 8, 8).contiguous(), items, ("dark", "light"))
+
+class Net(nn.Module):
+    num_features = 4
+    def __init__(self, num_classes):
+        super().__init__()
+        self.body, self.classifier = nn.Linear(3, 4), nn.Linear(4, num_classes)
+    def forward(self, x, only_fc=False, only_feat=False, **_):
+        if only_fc:
+            return self.classifier(x)
+        feat = self.body(x.mean((2, 3))).tanh()
+        return feat if only_feat else {"logits": self.classifier(feat), "feat": feat}
+
+@register(NetSpec(name="meannet", title="MeanNet", about="the mean colour"))
+def build(settings):
+    return lambda num_classes, **_: Net(num_classes)
+
+@register(AlgorithmSpec(name="halfmatch", title="HalfMatch", about="FixMatch with half the loss", options={
+    "hard_label": Option(True, "hard labels"), "T": Option(0.5, "T"), "p_cutoff": Option(0.5, "threshold")}))
+class HalfMatch(FixMatch):
+    def train_step(self, x_lb, y_lb, x_ulb_w, x_ulb_s):
+        out, log = super().train_step(x_lb, y_lb, x_ulb_w, x_ulb_s)
+        return {**out, "loss": out["loss"] / 2}, log
+
+@register(PluginSpec(name="small", title="Small", about="small logits", options={
+    "small_weight": Option(0.1, "weight")}))
+class Small(Plugin):
+    def losses(self, step):
+        return {"small": (self.options["small_weight"], step.labelled.logits.pow(2).mean())}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +254,73 @@ def test_an_extension_with_a_mistake_is_an_error_of_one_line(
     assert "helper" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("class MyMatch: ...", ":MyMatch is not a subclass of USB's AlgorithmBase"),
+        ("def MyMatch(args): ...", ":MyMatch is not a subclass of USB's AlgorithmBase"),
+        ("class MyMatch(FixMatch.__mro__[1]): ...", "MyMatch has no train_step"),
+        (
+            "class MyMatch(FixMatch):\n    def train_step(self, x_lb, y_lb, x_ulb): ...",
+            "'x_ulb' is not an entry of the",
+        ),
+        (
+            "class MyMatch(FixMatch):\n    def train_step(self, x_lb, y_lb): ...",
+            "takes no unlabelled images; derive MyMatch from USB's Supervised",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_an_algorithm_is_refused(code: str, expected: str, tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(ALGORITHM.replace("class MyMatch(FixMatch):\n    number = NUMBER", code))
+    with pytest.raises(UserError, match=f"algorithm 'mymatch': .*{expected}"):
+        training.build(make_context(tiny(algorithm="mymatch", extend=str(path))))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("return lambda num_classes, **_: Net(num_classes)", "return None", "its function must return another one"),
+        ("return lambda num_classes, **_: Net(num_classes)", "return Net(2)", "its function must return another one"),
+        ("Net(num_classes)\n\n", "3\n\n", "its builder must return an nn.Module, got 3"),
+    ],
+)
+def test_a_function_that_builds_no_network_is_refused(
+    old: str, new: str, expected: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    assert old in ALL_KINDS
+    path.write_text(ALL_KINDS.replace(old, new))
+    with pytest.raises(UserError, match=f"network 'meannet': {expected}"):
+        training.build(make_context(tiny(net="meannet", extend=str(path), pretrained=False)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("    return Loaded(", "    return tuple, (", "its function must return Loaded"),
+        (
+            "colours.to(torch.uint8)",
+            "colours",
+            r"must be a uint8 tensor \(N, 3, H, W\), got torch.int64 \(72, 3, 8, 8\)",
+        ),
+        ('("dark", "light")', '("dark", "light", "other")', "has 3 classes, but its spec declares 2"),
+        (", items, (", ", items[1:], (", "has 72 images, but 71 items"),
+        ('[Item(f"{d}/{c}/{n}", c,', '[Item(f"{d}/{c}/{n}", c + 1,', "a/1/0: the label must be a number from 0 to 1"),
+        ("c, d, f", 'c, "x", f', "has images of x, but its spec declares a, b, c"),
+        ('[Item(f"{d}/{c}/{n}"', '[Item(f"{d}/{c}"', "two images have the same name"),
+    ],
+)
+def test_a_dataset_that_differs_from_its_spec_is_refused(
+    old: str, new: str, expected: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    assert old in ALL_KINDS
+    path.write_text(ALL_KINDS.replace(old, new, 1))
+    with pytest.raises(UserError, match=f"dataset 'flat': .*{expected}"):
+        make_context(tiny(dataset="flat", target_domain="c", extend=str(path), batch_size=4))
+
+
 def test_an_edited_algorithm_is_not_mistaken_for_the_old_one_in_the_same_process(tiny: Tiny, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     values = {"algorithm": "mymatch", "extend": str(path)}
@@ -240,50 +349,6 @@ def test_one_class_can_implement_several_plugins(tiny: Tiny, tmp_path: Path) -> 
     other = 'register(PluginSpec(name="other", title="Other", about="", options=SPEC.options))(Mine)\n'
     path.write_text(PLUGIN.format(name="mine", weight=0.1) + other)
     assert tiny(algorithm="fixmatch_other", extend=str(path)).options["mine_weight"] == 0.1
-
-
-ALL_KINDS = """
-import torch
-from semilearn.algorithms.fixmatch.fixmatch import FixMatch
-from torch import nn
-from semilearn_ext.extend import (
-    AlgorithmSpec, DatasetSpec, Item, Loaded, NetSpec, Option, Plugin, PluginSpec, register
-)
-
-@register(DatasetSpec(name="flat", title="Flat", about="one colour per class", domains=("a", "b", "c"), num_classes=2))
-def load(spec, settings):
-    items = [Item(f"{d}/{c}/{n}", c, d, f"{d}/{c}/{n}") for d in spec.domains for c in range(2) for n in range(12)]
-    colours = torch.tensor([[60 + 100 * item.label + 2 * n % 20 for _ in range(3)] for n, item in enumerate(items)])
-    return Loaded(colours.to(torch.uint8)[:, :, None, None].expand(-1, 3, 8, 8).contiguous(), items, ("dark", "light"))
-
-class Net(nn.Module):
-    num_features = 4
-    def __init__(self, num_classes):
-        super().__init__()
-        self.body, self.classifier = nn.Linear(3, 4), nn.Linear(4, num_classes)
-    def forward(self, x, only_fc=False, only_feat=False, **_):
-        if only_fc:
-            return self.classifier(x)
-        feat = self.body(x.mean((2, 3))).tanh()
-        return feat if only_feat else {"logits": self.classifier(feat), "feat": feat}
-
-@register(NetSpec(name="meannet", title="MeanNet", about="the mean colour"))
-def build(settings):
-    return lambda num_classes, **_: Net(num_classes)
-
-@register(AlgorithmSpec(name="halfmatch", title="HalfMatch", about="FixMatch with half the loss", options={
-    "hard_label": Option(True, "hard labels"), "T": Option(0.5, "T"), "p_cutoff": Option(0.5, "threshold")}))
-class HalfMatch(FixMatch):
-    def train_step(self, x_lb, y_lb, x_ulb_w, x_ulb_s):
-        out, log = super().train_step(x_lb, y_lb, x_ulb_w, x_ulb_s)
-        return {**out, "loss": out["loss"] / 2}, log
-
-@register(PluginSpec(name="small", title="Small", about="small logits", options={
-    "small_weight": Option(0.1, "weight")}))
-class Small(Plugin):
-    def losses(self, step):
-        return {"small": (self.options["small_weight"], step.labelled.logits.pow(2).mean())}
-"""
 
 
 def test_one_file_can_contribute_all_four_kinds(tiny: Tiny, tmp_path: Path) -> None:

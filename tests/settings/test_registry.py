@@ -186,3 +186,16 @@ def test_a_plugin_that_is_registered_twice_is_reported_by_its_name() -> None:
 def test_titles_and_descriptions_are_text() -> None:
     with pytest.raises(UserError, match="title of 'net': expected text, got 3"):
         registry.add(NetSpec(name="net", title=3, about=""), HERE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("domains", "expected"),
+    [
+        ("uvw", "expected a tuple of names, got 'uvw'"),
+        (("u", "u"), "a name is given twice"),
+        (("u/v", "w"), "'u/v' is not a valid folder name"),
+    ],
+)
+def test_domains_are_different_names_of_folders(domains: Any, expected: str) -> None:
+    with pytest.raises(UserError, match=f"mine.py: domains of dataset 'mine': {expected}"):
+        registry.add(DatasetSpec(name="mine", title="", about="", domains=domains), HERE)
