@@ -27,7 +27,7 @@ from semilearn_ext.commands import (
 )
 from semilearn_ext.commands import list as list_
 from semilearn_ext.errors import UserError, did_you_mean, exit_code_of, show_warnings_on_one_line
-from semilearn_ext.settings.command_line import Parser
+from semilearn_ext.settings.command_line import Parser, load_extensions_in
 
 COMMANDS: dict[str, ModuleType] = {
     "train": train,
@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for word in words:
         if word.startswith("-") and word.endswith("=--"):  # argparse would make an empty list of it
             raise UserError(f"{word.removesuffix('=--')}: '--' is not a value")
+    if "--help" in words or "-h" in words:
+        load_extensions_in(words)  # the help includes their options
     arguments = parser().parse_args(words)
     arguments.call(arguments)
 

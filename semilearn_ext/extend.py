@@ -18,6 +18,8 @@ from semilearn_ext import registry
 from semilearn_ext.data.loaded import Loaded
 from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.data.splits import Item
+from semilearn_ext.errors import UserError, shown
+from semilearn_ext.settings import extensions
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, Needs, NetSpec, Option, PluginSpec, Spec
 
 if TYPE_CHECKING:
@@ -52,9 +54,23 @@ def register(spec: Spec) -> Callable[[T], T]:
     def add(implementation: T) -> T:
         module = sys.modules[implementation.__module__]
         file = getattr(module, "__file__", None)  # a notebook has none
-        origin = str(Path(file).resolve()) if file else module.__name__
-        name: Any = implementation
-        registry.add(replace(spec, implementation=f"{module.__name__}:{name.__qualname__}"), origin)
+        origin = extensions.loading() or (str(Path(file).resolve()) if file else module.__name__)
+        name = getattr(implementation, "__qualname__", "")
+        if not isinstance(spec, Spec):
+            raise UserError(f"{origin}: register needs a spec, as in @register(PluginSpec(...)), got {shown(spec)}")
+        if not name.isidentifier():
+            raise UserError(
+                f"{origin}: {shown(spec.name)}: register a class or function at the top level of the file, because it "
+                f"is loaded by its name"
+            )
+        path = f"{module.__name__}:{name}"
+        for other in registry.declared_by(origin):
+            if other.implementation == path and getattr(module, name, implementation) is not implementation:
+                raise UserError(
+                    f"{origin}: {other.name!r} and {spec.name!r} are both implemented by {name!r}; give the two "
+                    f"classes or functions different names"
+                )
+        registry.add(replace(spec, implementation=path), origin)
         return implementation
 
     return add

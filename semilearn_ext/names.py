@@ -16,11 +16,12 @@ USB_ARGUMENTS = {
 }
 """Arguments of USB's algorithms besides our settings. An option with such a name would get the value of USB."""
 COMMAND_WORDS = {
-    *("algorithms", "array_parallelism", "base", "c", "cpus_per_task", "gpus", "gpus_per_node", "h", "help"),
-    *("jobs", "jobs_per_gpu", "labels", "launcher", "methods", "options", "origins", "partition", "plugins"),
+    *("action", "algorithms", "array_parallelism", "base", "benchmark", "c", "call", "command", "cpus_per_task"),
+    *("dev_seeds", "figure", "folder", "gpus", "gpus_per_node", "grid", "h", "help", "images_per_second", "jobs"),
+    *("jobs_per_gpu", "labels", "launcher", "methods", "options", "origins", "out", "partition", "plugins", "runs"),
     *("sbatch", "seeds", "targets", "time", "trust", "with_base"),
 }
-"""Flags of ``ssdg train`` and ``ssdg sweep`` and keys of config files that are not settings."""
+"""Arguments of commands that take settings, and keys of config files that are not settings."""
 _RULE = "names consist of letters, digits, '_', '-' and '.'"
 
 

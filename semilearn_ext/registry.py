@@ -7,16 +7,19 @@ owners, is an error that names both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from semilearn_ext import algorithms, data, nets, plugins
 from semilearn_ext.errors import UserError, did_you_mean, shown
-from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_name
+from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_folder_name, check_name
+from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
 
 S = TypeVar("S", bound=Spec)
 HOME = "semilearn_ext"
+GROUP = "usb"
+"""The name that stands for all of USB's algorithms; see :func:`expand`."""
 
 
 class Registry(Generic[S]):
@@ -27,12 +30,14 @@ class Registry(Generic[S]):
         self.origins: dict[str, str] = {}
         self._specs: dict[str, S] = {}
 
-    def add(self, spec: S, origin: str = HOME) -> None:
-        if spec.name in self._specs:
+    def check_is_new(self, name: str, origin: str) -> None:
+        if name in self._specs:
             raise UserError(
-                f"{origin}: {self.kind} {spec.name!r} is already defined in {self.origins[spec.name]}; "
-                f"choose another name"
+                f"{origin}: {self.kind} {name!r} is already defined in {self.origins[name]}; choose another name"
             )
+
+    def add(self, spec: S, origin: str = HOME) -> None:
+        self.check_is_new(spec.name, origin)
         self._specs[spec.name] = spec
         self.origins[spec.name] = origin
 
@@ -66,27 +71,78 @@ NETS: Registry[NetSpec] = Registry("network")
 
 def add(spec: Spec, origin: str = HOME) -> None:
     """Register ``spec``. Names and options that are already in use are an error."""
+    if not isinstance(spec, AlgorithmSpec | PluginSpec | DatasetSpec | NetSpec):
+        raise UserError(f"{origin}: expected the spec of an algorithm, plug-in, dataset or network, got {shown(spec)}")
     check_name(spec.name, origin)
+    for field in ("title", "about", "paper"):
+        if not isinstance(getattr(spec, field), str):
+            raise UserError(f"{origin}: {field} of {spec.name!r}: expected text, got {shown(getattr(spec, field))}")
     if isinstance(spec, AlgorithmSpec):
+        ALGORITHMS.check_is_new(spec.name, origin)
+        _check_algorithm_name(spec.name, origin)
         _check_options(f"algorithm {spec.name!r}", spec.options, ((o.name, o.options) for o in PLUGINS), origin)
         ALGORITHMS.add(spec, origin)
     elif isinstance(spec, PluginSpec):
-        if "_" in spec.name:
-            raise UserError(f"{origin}: plug-in {spec.name!r}: '_' separates plug-ins; choose a name without it")
+        PLUGINS.check_is_new(spec.name, origin)
+        _check_plugin_name(spec.name, origin)
         others = ((other.name, other.options) for other in (*ALGORITHMS, *PLUGINS))
         _check_options(f"plug-in {spec.name!r}", spec.options, others, origin)
         PLUGINS.add(spec, origin)
     elif isinstance(spec, DatasetSpec):
+        _check_domains(spec, origin)
         DATASETS.add(spec, origin)
-    elif isinstance(spec, NetSpec):
-        NETS.add(spec, origin)
     else:
-        raise UserError(f"{origin}: expected the spec of an algorithm, plug-in, dataset or network, got {spec!r}")
+        NETS.add(spec, origin)
 
 
 def remove(origin: str) -> None:
     for registry in (ALGORITHMS, PLUGINS, DATASETS, NETS):
         registry.remove(origin)
+
+
+def declared_by(origin: str) -> list[Spec]:
+    """Everything that ``origin`` has declared."""
+    registries: tuple[Registry[Any], ...] = (ALGORITHMS, PLUGINS, DATASETS, NETS)
+    return [spec for registry in registries for spec in registry if registry.origins[spec.name] == origin]
+
+
+def _check_algorithm_name(name: str, origin: str) -> None:
+    """Raise an error for a name that already means something else, such as ``fixmatch_upcsc``."""
+    if name.partition("_")[0] == GROUP:
+        raise UserError(f"{origin}: algorithm {name!r}: {GROUP!r} means all of USB's algorithms; choose another name")
+    _check_combinations({*ALGORITHMS.names(), name}, set(PLUGINS.names()), f"{origin}: algorithm {name!r}")
+
+
+def _check_plugin_name(name: str, origin: str) -> None:
+    if "_" in name:
+        raise UserError(f"{origin}: plug-in {name!r}: '_' separates plug-ins; choose a name without it")
+    if "." in name:
+        raise UserError(f"{origin}: plug-in {name!r}: modules of a network have no '.' in their names; rename it")
+    _check_combinations(set(ALGORITHMS.names()), {*PLUGINS.names(), name}, f"{origin}: plug-in {name!r}")
+
+
+def _check_combinations(bases: set[str], named: set[str], where: str) -> None:
+    """Raise an error if an algorithm has the same name as another one with plug-ins."""
+    for algorithm in bases:
+        base, _, last = algorithm.rpartition("_")
+        while last in named:
+            if base in bases:
+                extra = algorithm.removeprefix(f"{base}_").replace("_", " and ")
+                raise UserError(
+                    f"{where}: {algorithm!r} would mean both an algorithm and {base} with the plug-in {extra}; "
+                    f"choose another name"
+                )
+            base, _, last = base.rpartition("_")
+
+
+def _check_domains(spec: DatasetSpec, origin: str) -> None:
+    where = f"{origin}: domains of dataset {spec.name!r}"
+    if not isinstance(spec.domains, tuple) or not all(isinstance(name, str) for name in spec.domains):
+        raise UserError(f"{where}: expected a tuple of names, got {shown(spec.domains)}")
+    for name in spec.domains:
+        check_folder_name(name, where)
+    if len(set(spec.domains)) != len(spec.domains):
+        raise UserError(f"{where}: a name is given twice")
 
 
 def _check_options(
@@ -110,6 +166,7 @@ def _check_options(
             raise UserError(
                 f"{where}: expected an Option whose default is a number, string or boolean, got {shown(option)}"
             )
+        option_value(option, option.default, f"{where}: default")
     for other, other_options in others:
         for name in options.keys() & other_options.keys():
             if options[name] is not other_options[name]:
@@ -169,7 +226,7 @@ def methods() -> list[str]:
 def expand(name: str) -> list[str]:
     """``usb`` to all of USB's algorithms, ``usb_upcsc`` to those that take the plug-in, with it; other names as is."""
     group, _, plugin = name.partition("_")
-    if group != "usb" or name in ALGORITHMS or (plugin and plugin not in PLUGINS):
+    if group != GROUP or name in ALGORITHMS or (plugin and plugin not in PLUGINS):
         return [name]
     bases = [spec.name for spec in ALGORITHMS if spec.name in algorithms.USB_NAMES]
     runnable = methods()

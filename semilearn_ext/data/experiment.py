@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from semilearn_ext.data.loaded import ImageStore, Loaded
+from semilearn_ext.data.loaded import ImageStore, Loaded, check_loaded
 from semilearn_ext.data.samplers import iterations_per_epoch
 from semilearn_ext.data.split_files import FETCH_SPLITS, SplitFile, apply_split, read_split, split_file_name
 from semilearn_ext.data.splits import Item, Split, as_json, check_labels, leave_one_out
@@ -161,6 +161,7 @@ def load_images(settings: Settings) -> Loaded:
     """Load the images of the dataset named in ``settings``."""
     spec = dataset_of(settings)
     loaded: Loaded = spec.load()(spec, settings)
+    check_loaded(spec, loaded)
     return loaded
 
 

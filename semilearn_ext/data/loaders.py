@@ -32,6 +32,8 @@ LABELLED, UNLABELLED = 0, 1
 
 
 ROTATED = "x_ulb_s_0_rot"
+ENTRIES = {*VIEW_KINDS, ROTATED, "rot_v", "y_lb", "idx_lb", "idx_ulb", "d_lb", "d_ulb"}
+"""The entries that a batch can have; the parameters of ``train_step`` select from them."""
 PREFETCHED = 2
 """Number of batches that every loader process prepares in advance."""
 SHARED_MEMORY = Path("/dev/shm")

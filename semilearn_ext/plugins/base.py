@@ -7,9 +7,8 @@ it needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -88,6 +87,7 @@ class Plugin(nn.Module):
     Attributes:
         options: the plug-in's options, by name.
         model: the sizes of the model.
+        device: the device of the model.
         logs: detached scalars to record at evaluations; filled by :meth:`losses`.
     """
 
@@ -103,6 +103,7 @@ class Plugin(nn.Module):
         self.options = options
         self.model = model
         self.logs: dict[str, Tensor] = {}
+        self.device = torch.device("cpu")
 
     def head(self) -> ClassifierHead | None:
         """A replacement for the classifier of the base, with the classifier's learning rate; also used at test time."""
@@ -121,9 +122,14 @@ class Plugin(nn.Module):
         return {name: _saveable(value, f"{type(self).__name__}.{name}") for name, value in own.items()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        device = next(chain(self.parameters(), self.buffers()), torch.empty(0)).device
         for name, value in state.items():
-            setattr(self, name, value.to(device) if isinstance(value, Tensor) else value)
+            setattr(self, name, _moved(value, self.device))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Plugin:
+        # Called by ``to``: a plug-in without parameters could not tell its device otherwise.
+        self.device = fn(torch.empty(0, device=self.device)).device
+        super()._apply(fn, recurse)
+        return self
 
 
 def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str, tuple[float, Tensor]]:
@@ -131,31 +137,75 @@ def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str
     if not isinstance(losses, dict):
         raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
     for term, pair in losses.items():
-        if not _is_weighted_tensor(pair) or pair[1].ndim:
-            given = f"a tensor of shape {tuple(pair[1].shape)}" if _is_weighted_tensor(pair) else shown(pair)
-            raise UserError(f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {given}")
-        if f"train/{term}" in logged:
-            raise UserError(f"plug-in {owner!r}: another logged loss is already called {term!r}; choose another name")
+        if not isinstance(pair, tuple) or len(pair) != 2 or not _is_scalar_tensor(pair[1]):
+            raise UserError(
+                f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {_described(pair)}"
+            )
+        if not isinstance(pair[0], int | float):
+            raise UserError(f"plug-in {owner!r}: the weight of loss {term!r} must be a number, got {shown(pair[0])}")
+        for name in (term, f"{term}_weight"):
+            _check_new(owner, name, logged)
+        if f"{term}_weight" in losses:
+            raise UserError(f"plug-in {owner!r}: '{term}_weight' is the name of a weight; rename the loss")
     return losses
 
 
-def _is_weighted_tensor(pair: Any) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Tensor)
+def check_logs(
+    owner: str, logs: Mapping[str, Any], logged: Mapping[str, Any], others: Collection[str]
+) -> dict[str, Tensor]:
+    """Check the numbers that the plug-in ``owner`` wants to record, and return them by name.
+
+    A number of the base algorithm must not be replaced. The names of ``others``, which other plug-ins have recorded in
+    this step, are preceded by the owner's: ``sc_candidates``.
+    """
+    checked: dict[str, Tensor] = {}
+    for name, value in logs.items():
+        if not _is_scalar_tensor(value) and not isinstance(value, int | float):
+            raise UserError(f"plug-in {owner!r}: logs[{name!r}] must be a scalar, got {_described(value)}")
+        key = f"{owner}_{name}" if name in others else name
+        _check_new(owner, key, logged)
+        checked[key] = value.detach() if isinstance(value, Tensor) else value
+    return checked
 
 
-_NOT_STATE = {*vars(nn.Module()), "options", "model", "logs", "wants"}
+def _check_new(owner: str, name: str, logged: Mapping[str, Any]) -> None:
+    if f"train/{name}" in logged:
+        raise UserError(f"plug-in {owner!r}: another logged number is already called {name!r}; choose another name")
+
+
+def _is_scalar_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
+
+
+def _described(value: Any) -> str:
+    tensor = value[1] if isinstance(value, tuple) and len(value) == 2 else value
+    return f"a tensor of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else shown(value)
+
+
+_NOT_STATE = {*vars(nn.Module()), "options", "model", "device", "logs", "wants"}
+_SCALARS = (bool, int, float, str, type(None))
+_SEQUENCES = (list, tuple, torch.Size)
 
 
 def _saveable(value: Any, where: str) -> Any:
-    """A copy of ``value`` in types that can be saved in a checkpoint."""
+    """A copy of ``value`` in types that can be saved in a checkpoint, and that have the same type when it is loaded."""
     if isinstance(value, Tensor):
         return value.detach().clone()
-    if value is None or isinstance(value, bool | int | float | str):
+    if type(value) in _SCALARS:
         return value
-    if isinstance(value, list | tuple):
+    if type(value) in _SEQUENCES:
         return type(value)(_saveable(item, where) for item in value)
-    if isinstance(value, dict):
-        return {key: _saveable(item, where) for key, item in value.items()}
+    if type(value) is dict:
+        return {_saveable(key, where): _saveable(item, where) for key, item in value.items()}
     raise UserError(
         f"{where}: type {type(value).__name__} cannot be saved in a checkpoint; use tensors, numbers, lists or dicts"
     )
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """``value`` with its tensors on ``device``."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if type(value) in (list, tuple):
+        return type(value)(_moved(item, device) for item in value)
+    return {key: _moved(item, device) for key, item in value.items()} if type(value) is dict else value

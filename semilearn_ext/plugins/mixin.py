@@ -22,10 +22,10 @@ from semilearn_ext.data.packed import send
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
 from semilearn_ext.nets.heads import ClassifierHead
-from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants, check_losses
+from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants, check_logs, check_losses
 from semilearn_ext.plugins.recorder import StepRecorder
 from semilearn_ext.semilearn_api import AlgorithmBase, Hook
-from semilearn_ext.settings.load import option_value
+from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import Option, PluginSpec
 
@@ -70,7 +70,8 @@ class PluginMixin(AlgorithmBase):
             name: option_value(option, getattr(self.args, name, option.default), f"{spec.name}: {name}")
             for name, option in spec.options.items()
         }
-        plugin: Plugin = spec.load()(options, model)
+        plugin = plugin_class(spec)(options, model)
+        plugin.get_extra_state()  # state that cannot be saved is an error before training
         return plugin
 
     def set_ema_model(self) -> nn.Module | None:
@@ -139,6 +140,7 @@ class PluginMixin(AlgorithmBase):
 
     def add_plugin_losses(self) -> None:
         """Add the plug-ins' weighted losses to ``out_dict["loss"]``, and log every term with its effective weight."""
+        recorded: set[str] = set()
         for name, plugin in self.plugins.items():
             if plugin.wants is None:
                 continue
@@ -146,7 +148,9 @@ class PluginMixin(AlgorithmBase):
                 losses = check_losses(name, plugin.losses(self.step_output(plugin.wants)), self.log_dict)
             for term, (weight, loss) in losses.items():
                 self._add_loss(term, self.plugin_weight * weight, loss)
-            self.log_dict.update({f"train/{name}": value for name, value in plugin.logs.items()})
+            logs = check_logs(name, plugin.logs, self.log_dict, recorded)
+            self.log_dict.update({f"train/{key}": value for key, value in logs.items()})
+            recorded |= logs.keys()
         self.recorder.clear()
 
     def _add_loss(self, term: str, weight: float, loss: Tensor) -> None:
@@ -194,6 +198,22 @@ class PluginHook(Hook):
 
     def after_train_step(self, algorithm: PluginMixin) -> None:
         algorithm.add_plugin_losses()
+
+
+def plugin_class(spec: PluginSpec) -> type[Plugin]:
+    """The implementation of a plug-in, which must be a subclass of Plugin with the same arguments."""
+    implementation = spec.load()
+    if not isinstance(implementation, type) or not issubclass(implementation, Plugin):
+        raise UserError(f"plug-in {spec.name!r}: {spec.implementation} is not a subclass of Plugin")
+    try:
+        signature(implementation).bind({}, ModelSpec(0, 0, 0))
+    except TypeError:
+        raise UserError(
+            f"plug-in {spec.name!r}: {implementation.__name__}.__init__ must take the arguments (self, options, model)"
+        ) from None
+    if hasattr(nn.ModuleDict, spec.name):
+        raise UserError(f"plug-in {spec.name!r}: torch uses this name itself; choose another name")
+    return implementation
 
 
 def check_needs(spec: PluginSpec, model: ModelSpec) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from semilearn_ext import registry
 from semilearn_ext.errors import UserError, did_you_mean
-from semilearn_ext.settings.convert import as_text
+from semilearn_ext.names import COMMAND_WORDS
+from semilearn_ext.settings.convert import as_text, convert
+from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.load import COMMAND_LINE
 from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
 
@@ -34,6 +36,8 @@ class Parser(argparse.ArgumentParser):
         if left_over:
             raise UserError(self._unknown(left_over[0]))
         for name, value in _as_given(unknown).items():
+            if name in COMMAND_WORDS:  # belongs to another command, or is an attribute that argparse sets itself
+                raise UserError(self._unknown(f"--{name}"))
             setattr(parsed, name, value)
         return parsed, []
 
@@ -68,6 +72,16 @@ def _as_given(words: Sequence[str]) -> dict[str, str]:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         given[name] = value
     return given
+
+
+def load_extensions_in(words: Sequence[str]) -> None:
+    """Load the extensions that a command line names, before it is parsed."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, _, value = word.partition("=")
+        if flag == "--extend":
+            where = f"{COMMAND_LINE}: {flag}"
+            for file in convert(value or following, TYPES["extend"], where):
+                load_extension(file, where)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

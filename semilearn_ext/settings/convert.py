@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from semilearn_ext.errors import UserError, did_you_mean, shown
+from semilearn_ext.specs import LIMITS, Option
 
 _TRUE = {"true", "yes", "on", "1", "t", "y"}
 _FALSE = {"false", "no", "off", "0", "f", "n"}
@@ -62,6 +63,14 @@ def check_range(
         raise UserError(f"{where}: must be at most {maximum:g}, got {value!r}")
     if below is not None and value >= below:
         raise UserError(f"{where}: must be below {below:g}, got {value!r}")
+
+
+def option_value(option: Option, raw: Any, where: str) -> Any:
+    """Convert ``raw`` to a value of ``option`` and check it."""
+    value = convert(raw, option.type, where)
+    check_choice(value, option.choices, where)
+    check_range(value, where, **{limit: getattr(option, limit) for limit in LIMITS})
+    return value
 
 
 def _int(raw: Any) -> int:

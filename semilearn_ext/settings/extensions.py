@@ -1,7 +1,8 @@
 """Load files passed with ``--extend``, which add plug-ins, algorithms, datasets or networks to the registry.
 
 A file declares them with :func:`semilearn_ext.extend.register`. Its content is part of the experiment: its hash is part
-of the config hash, and a copy is saved in the run folder.
+of the config hash, and a copy is saved in the run folder. It must not import other files that are not installed,
+because their content is not.
 
 A file is run only if the user has passed it on the command line or in Python. Config files, the records of runs and the
 plans of sweeps may come from somebody else: a file that they refer to is run only if the user has passed a file with
@@ -11,15 +12,23 @@ the same content, or ``--trust``.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import sys
+import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 from semilearn_ext import documents
 from semilearn_ext.errors import UserError
 
 _loaded: dict[Path, str] = {}
 """The files that have been run, with the hash of their content at that time."""
+_PREFIX = "semilearn_ext_extension_"
+"""The beginning of the names of their modules."""
+_loading: list[str] = []
+"""The files that are being run."""
 _trust: list[bool] = []
 """Not empty after ``--trust``."""
 
@@ -54,24 +63,62 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
 
     registry.remove(str(file))
     _loaded.pop(file, None)
-    name = f"semilearn_ext_extension_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    # The name depends on the content, so that an edited file is not mistaken for what was loaded before.
+    name = f"{_PREFIX}{hashlib.sha256(f'{file} {digest}'.encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path}: expected a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
+    before = dict(sys.modules)
     sys.modules[name] = module
+    _loading.append(str(file))
     try:
         spec.loader.exec_module(module)
+        if local := _local_modules(before):
+            raise UserError(
+                f"{where}: {path}: imports the local module {local[0]!r}, whose content would not be part of the "
+                f"experiment; put everything into one file, or install the module as a package"
+            )
+        if not registry.declared_by(str(file)):
+            raise UserError(
+                f"{where}: {path}: does not declare a plug-in, algorithm, dataset or network; add @register(spec)"
+            )
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, GeneratorExit and whatever a file may define are mistakes in it too
-        del sys.modules[name]
+        for imported in (name, *_local_modules(before)):
+            sys.modules.pop(imported, None)
         registry.remove(str(file))
         if isinstance(error, UserError):
             raise
         reason = " ".join(str(error).split()) or "no message"
         raise UserError(f"{where}: {path}: {type(error).__name__}: {reason}") from error
+    finally:
+        _loading.pop()
     _loaded[file] = digest
+
+
+def loading() -> str | None:
+    """The extension that is being run, or None."""
+    return _loading[-1] if _loading else None
+
+
+def _local_modules(before: Mapping[str, ModuleType]) -> list[str]:
+    """The modules imported since ``before`` that belong neither to Python nor to an installed package."""
+    known = {id(module) for module in before.values()}  # a module can get a second name, such as __mp_main__
+    new = {name: module for name, module in sys.modules.items() if id(module) not in known}
+    sources = {name: getattr(module, "__file__", None) for name, module in new.items() if not name.startswith(_PREFIX)}
+    folders = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    outside = sorted(
+        name
+        for name, file in sources.items()
+        if isinstance(file, str)
+        and file.endswith(".py")
+        and not any(Path(file).resolve().is_relative_to(folder) for folder in folders)
+    )
+    # Packages can be installed elsewhere, for example in development mode. This package may not be installed at all.
+    installed = {"semilearn_ext", *importlib.metadata.packages_distributions()} if outside else set()
+    return [name for name in outside if name.partition(".")[0] not in installed]
 
 
 def extension_hash(path: str, where: str = "extend") -> str:

@@ -21,10 +21,10 @@ from semilearn_ext import documents, registry
 from semilearn_ext.errors import UserError, did_you_mean, shown
 from semilearn_ext.names import check_name
 from semilearn_ext.settings.config_files import config_dir, find_config
-from semilearn_ext.settings.convert import check_choice, check_range, convert
+from semilearn_ext.settings.convert import check_choice, check_range, convert, option_value
 from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.schema import KEYS, TYPES, Settings
-from semilearn_ext.specs import LIMITS, Option
+from semilearn_ext.specs import LIMITS
 
 COMMAND_LINE, PYTHON = "command line", "python"
 MAX_FILES = 100
@@ -179,14 +179,6 @@ def _value_of_key(name: str, entry: Raw) -> Any:
     for word in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
         if about["check"] and word:
             about["check"](word, where)
-    return value
-
-
-def option_value(option: Option, raw: Any, where: str) -> Any:
-    """Convert ``raw`` to a value of ``option`` and check it."""
-    value = convert(raw, option.type, where)
-    check_choice(value, option.choices, where)
-    check_range(value, where, **{limit: getattr(option, limit) for limit in LIMITS})
     return value
 
 

@@ -86,7 +86,8 @@ def test_extensions_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file = tmp_path / "mine.py"
     file.write_text(
         "from semilearn_ext.extend import NetSpec, register\n"
-        "register(NetSpec(name='tiny_listed', title='Tiny', about='a network for this test', paper=''))(lambda: None)\n"
+        "@register(NetSpec(name='tiny_listed', title='Tiny', about='a network for this test', paper=''))\n"
+        "def build(settings): ...\n"
     )
     assert console(["list", "--extend", str(file)]) == 0
     assert "tiny_listed            a network for this test" in capsys.readouterr().out

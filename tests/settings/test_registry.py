@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -53,14 +54,24 @@ def test_an_option_cannot_be_an_argument_of_usb() -> None:
             registry.add(plugin(**{name: Option(1.0, "number")}), HERE)
 
 
-def test_an_option_cannot_be_a_flag_of_the_commands_or_a_key_of_config_files() -> None:
-    commands = next(action for action in parser()._actions if isinstance(action.choices, dict)).choices
-    flags = {
-        flag.lstrip("-") for name in ("train", "sweep") for a in commands[name]._actions for flag in a.option_strings
-    }
+def commands_with_settings(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """All commands and parts of commands that have the settings as flags."""
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for part in action.choices.values():
+                yield from commands_with_settings(part)
+    if "--algorithm" in top._option_string_actions:
+        yield top
+
+
+def test_an_option_cannot_be_an_argument_of_a_command_or_a_key_of_config_files() -> None:
+    """Otherwise, no command line could set it, or it would replace an argument of the command."""
+    arguments = {"command", "call"}
+    for command in commands_with_settings(parser()):
+        arguments |= {word.lstrip("-") for a in command._actions for word in (*a.option_strings, a.dest)}
     owned = {name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}
-    words = (flags | {"base", "methods"}) - KEYS.keys() - owned
-    assert {"c", "seeds", "time", "with_base"} <= words
+    words = (arguments | {"base", "methods"}) - KEYS.keys() - owned
+    assert {"c", "seeds", "time", "with_base", "grid", "folder"} <= words
     for name in words:
         with pytest.raises(UserError, match=f"option '{name}' of plug-in 'mine' is already a flag of ssdg"):
             registry.add(plugin(**{name: Option(1.0, "number")}), HERE)
@@ -128,3 +139,63 @@ def test_titles_follow_from_the_specs() -> None:
     assert registry.method_title("fixmatch", ("upcsc",), "top1_proxy") == "FixMatch + UPCSC (top1 proxy)"
     assert registry.method_title("fixmatch", (), "sc") == "FixMatch (sc)"
     assert registry.method_title("fixmatch", ("entropy",)) == "FixMatch + Entropy"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_algorithm_cannot_have_the_name_of_another_one_with_plugins(order: int) -> None:
+    """Otherwise, fixmatch_mine would silently be the algorithm instead of FixMatch with the plug-in, or the reverse."""
+    specs = [plugin("mine"), AlgorithmSpec(name="fixmatch_mine", title="Other", about="an algorithm")][::order]
+    registry.add(specs[0], HERE)
+    with pytest.raises(UserError, match="'fixmatch_mine' would mean both an algorithm and fixmatch with the plug-in"):
+        registry.add(specs[1], HERE)
+    with pytest.raises(UserError, match=r"'fixmatch_upc_sc' would mean both .* fixmatch with the plug-in upc and sc"):
+        registry.add(AlgorithmSpec(name="fixmatch_upc_sc", title="Other", about="an algorithm"), HERE)
+
+
+@pytest.mark.parametrize("name", ["usb", "usb_upcsc"])
+def test_an_algorithm_cannot_have_the_name_of_the_group_of_usbs_algorithms(name: str) -> None:
+    with pytest.raises(UserError, match=f"algorithm '{name}': 'usb' means all of USB's algorithms"):
+        registry.add(AlgorithmSpec(name=name, title="Other", about="an algorithm"), HERE)
+
+
+def test_a_name_that_no_module_can_have_is_refused() -> None:
+    with pytest.raises(UserError, match=r"plug-in 'my.plugin': modules of a network have no '.'"):
+        registry.add(plugin("my.plugin"), HERE)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (Option(-1.0, "weight", minimum=0), "default: must be at least 0, got -1.0"),
+        (Option("c", "mode", choices=("a", "b")), "default: 'c' is not one of a, b"),
+        (Option(float("nan"), "weight"), "default: expected a number, got nan"),
+    ],
+)
+def test_a_default_must_be_valid_itself(option: Option, expected: str) -> None:
+    with pytest.raises(UserError, match=f"mine.py: option 'mine' of plug-in 'mine': {expected}"):
+        registry.add(plugin(mine=option), HERE)
+
+
+def test_a_plugin_that_is_registered_twice_is_reported_by_its_name() -> None:
+    spec = plugin(mine_weight=Option(1.0, "weight"))
+    registry.add(spec, HERE)
+    with pytest.raises(UserError, match=r"plug-in 'mine' is already defined in mine.py"):
+        registry.add(plugin(mine_weight=Option(1.0, "weight")), HERE)
+
+
+def test_titles_and_descriptions_are_text() -> None:
+    with pytest.raises(UserError, match="title of 'net': expected text, got 3"):
+        registry.add(NetSpec(name="net", title=3, about=""), HERE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("domains", "expected"),
+    [
+        ("uvw", "expected a tuple of names, got 'uvw'"),
+        (("u", "u"), "a name is given twice"),
+        (("u/v", "w"), "'u/v' is not a valid folder name"),
+    ],
+)
+def test_domains_are_different_names_of_folders(domains: Any, expected: str) -> None:
+    with pytest.raises(UserError, match=f"mine.py: domains of dataset 'mine': {expected}"):
+        registry.add(DatasetSpec(name="mine", title="", about="", domains=domains), HERE)
