@@ -98,7 +98,10 @@ class Evidence(NamedTuple):
 
 
 def evidence(claim: Claim, results: Results) -> list[Evidence]:
-    """Every experiment that is relevant to ``claim``, including benchmarks and label counts that the paper lacks."""
+    """Every experiment that is relevant to ``claim``, including benchmarks and label counts that the paper lacks.
+
+    Experiments with different training steps are not compared.
+    """
     runs = {Group(*key): group_runs for key, group_runs in results.runs.groupby(GROUP)}
     rows = []
     for method, rival in claim.pairs:
@@ -110,7 +113,11 @@ def evidence(claim: Claim, results: Results) -> list[Evidence]:
                 & (results.cells["dataset"] == cell.dataset)
                 & (results.cells["labels"] == cell.labels)
             ]
-            others = sorted(rivals.itertuples(), key=lambda other: len(differences(cell, other, results.configs)))
+            step = results.configs[cell.config_hash].get("step")
+            others = sorted(
+                (other for other in rivals.itertuples() if results.configs[other.config_hash].get("step") == step),
+                key=lambda other: len(differences(cell, other, results.configs)),
+            )
             if not others:
                 continue
             group, other = Group.of(cell), Group.of(others[0])

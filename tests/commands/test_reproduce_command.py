@@ -129,3 +129,15 @@ def test_claims_are_written_with_gains_and_commands(tmp_path: Path, capsys: pyte
     main(["claims", "runs", "--check"])
     result = json.loads(next((tmp_path / "runs").rglob("fixmatch/*/seed1/result.json")).read_text())
     assert result["title"] == "FixMatch"
+
+
+def test_claims_do_not_compare_different_training_steps(tmp_path: Path) -> None:
+    for target in domains("pacs"):
+        fields = {"dataset": "pacs", "target_domain": target}
+        write_run(tmp_path / "runs", 70, **fields, config={"step": "usb"})
+        write_run(tmp_path / "runs", 75, **fields, plugins=["upcsc"], config={"step": "reference"})
+        write_run(tmp_path / "runs", 72, **fields, plugins=["upc"], config={"step": "usb"})
+    main(["claims", "runs"])
+    text = (tmp_path / "results/reproduction.md").read_text()
+    assert "| FixMatch + UPC against FixMatch |" in text
+    assert "| FixMatch + UPCSC against" not in text

@@ -38,8 +38,8 @@ def _process(rank: int, configs: list[Namespace], folder: Path) -> None:
             {name.removeprefix("module."): value for name, value in gradients.items()}, folder / f"{number}_{rank}.pt"
         )
     dist.barrier()
-    # Without cleaning up: the destructor of DistributedDataParallel joins gloo's threads while it holds the interpreter's
-    # lock, for which one of them may be waiting.
+    # Without cleaning up: the destructor of DistributedDataParallel joins gloo's threads while it holds the
+    # interpreter's lock, which one of them may be waiting for.
     os._exit(0)
 
 
