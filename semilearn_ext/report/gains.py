@@ -26,7 +26,8 @@ MAX_LINES = 6
 EXPLANATION = (
     "Gain: the mean over targets of the difference from the base, paired by target and seed. Runs without a "
     "counterpart are left out, also of the two means. Interval: 95 % percentile bootstrap over seeds, stratified by "
-    "target, which is too narrow with few seeds; there is none if a target has a single pair."
+    "target, which is too narrow with few seeds; there is none if a target has a single pair. It treats the runs of "
+    "one seed on several targets as independent; that of the table statistics does not, and is often wider."
 )
 
 

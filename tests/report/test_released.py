@@ -28,7 +28,7 @@ def test_mean_and_range_next_to_the_released_code(
     run(81, dataset="pacs", target_domain="art_painting", seed=2, plugins=["upcsc"])
     run(46, dataset="pacs", target_domain="art_painting")
     monkeypatch.chdir(tmp_path)
-    words = ["tables", "runs", "--released", str(PUBLISHED), "--out", "out", "--tables", "summary"]
+    words = ["tables", "runs", "--released", str(PUBLISHED), "--out", "out", "--tables", "gains,summary"]
     monkeypatch.setattr(sys, "argv", ["ssdg", *words])
     main(words)
     data = pd.read_csv("out/csv/released.csv", comment="#").set_index(["method", "target"])
@@ -36,6 +36,8 @@ def test_mean_and_range_next_to_the_released_code(
         [57.2, 57, 55, 60]
     )
     text = (tmp_path / "out/tables.md").read_text()
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert [heading.split("`")[1] for heading in headings[:3]] == ["gains", "released", "summary"]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert ["sketch", "FixMatch", "57.2", "57.0", "55.0 to 60.0", f"{MINUS}0.2", "yes", "1, 2, 3"] in rows
     assert ["sketch", "FixMatch + UPCSC", "55.0", "53.0", "51.0 to 56.0", f"{MINUS}2.0", "yes", "1, 2, 3"] in rows
