@@ -154,17 +154,17 @@ def parity_panel(results: Results, file: Path) -> Panel:
         group = Group.of(cell)
         for target in results.targets[group.dataset]:
             keys = [(group.dataset, group.labels, name.method.name, target) for name in (baseline, group)]
-            ours = [runs[name][runs[name]["target"] == target] for name in (baseline, group)]
-            if not all(key in printed for key in keys) or not any(map(len, ours)):
+            own_runs = [runs[name][runs[name]["target"] == target] for name in (baseline, group)]
+            if not all(key in printed for key in keys) or not any(map(len, own_runs)):
                 continue
-            theirs = [printed[key] for key in keys]
-            gain = paired_gain(ours[1], ours[0])
-            pairs = [Cell(f"{accuracy:.1f}") for accuracy in theirs]
+            released = [printed[key] for key in keys]
+            gain = paired_gain(own_runs[1], own_runs[0])
+            pairs = [Cell(f"{accuracy:.1f}") for accuracy in released]
             rows.append(
                 [
                     Cell(f"{target}, {baseline.title}"),
-                    *(cell for pair in zip(pairs, map(_mean_and_range, ours), strict=True) for cell in pair),
-                    Cell(signed(theirs[1] - theirs[0])),
+                    *(cell for pair in zip(pairs, map(_mean_and_range, own_runs), strict=True) for cell in pair),
+                    Cell(signed(released[1] - released[0])),
                     Cell(gain_text(gain.mean, gain.low, gain.high)) if gain.pairs else EMPTY,
                 ]
             )
