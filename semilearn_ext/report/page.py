@@ -131,7 +131,7 @@ def _chart_data(results: Results) -> dict[str, Any]:
     """The data that the script draws. The colour of a method is determined by its position in ``names``."""
     names = _names(results)
     lines = sorted(curves(results.evaluations, results.targets), key=lambda curve: names.index(curve.group.title))
-    drawn = [
+    drawn: list[dict[str, Any]] = [
         {
             "dataset": curve.group.dataset,
             "labels": int(curve.group.labels),

@@ -320,14 +320,14 @@ def test_every_base_with_its_gain_and_the_metrics_of_the_runs_with_the_plugin(
         run(61, base="dash", target_domain=target, seed=2)  # has no counterpart
         more = {"unlabeled/keep_rate": 0.25, "train/upc": 1.25}
         run(59, base="fixmatch", plugins=("upcsc",), target_domain=target, more=more)
-        run(71 if target == "pen" else 70, base="dash", plugins=("upcsc",), target_domain=target, more=more)
+        run(72 if target == "pen" else 70, base="dash", plugins=("upcsc",), target_domain=target, more=more)
         run(90, base="dash", plugins=("upcsc",), variant="weight_4", target_domain=target, more=more)
     marker = f"<!-- gains: {tmp_path / 'runs'} upcsc,unlabeled/keep_rate,train/upc -->"
     text = update(f"{marker}\nold\n<!-- end of table -->\n", "page.md")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert rows == [
         ["Base", "accuracy", "gain of UPCSC, 95 % interval", "pairs won", "keep rate (%)", "UPC"],
-        ["Dash", "65.5 ± 6.4 [n=2]", "+0.3", "1 of 4, 3 ties", "25.0", "1.2"],
+        ["Dash", "65.5 ± 6.4 [n=2]", "+0.5", "1 of 4, 3 ties", "25.0", "1.2"],
         ["FixMatch", "60.0 [n=1]", f"{MINUS}1.0", "0 of 4", "25.0", "1.2"],
         ["VAT", "50.0 [n=1]", *[DASH] * 4],
     ]
