@@ -15,6 +15,8 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.aggregate import incomplete_seeds, on_common_epochs, over_seeds, seed_means
 from semilearn_ext.report.build import find_methods
 from semilearn_ext.report.evaluations import metric_names, read_evaluations
+from semilearn_ext.report.gains import MAX_LINES, pairs_first
+from semilearn_ext.report.layout import SEEDS
 from semilearn_ext.report.methods import domains_of, setting_title
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.records import RUN, read_all
@@ -106,7 +108,8 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
     for axis, target in zip(axes, panels, strict=False):
         for method, line in table[table["target"] == target].groupby("method", sort=False):
             number = numbers[method]
-            colour, dash = style.COLOURS[number % len(style.COLOURS)], _DASHES[number % len(_DASHES)]
+            colours = len(style.COLOURS)
+            colour, dash = style.COLOURS[number % colours], _DASHES[(number + number // colours) % len(_DASHES)]
             marker = "o" if len(line) == 1 else None  # a line through one point is invisible
             axis.plot(line["epoch"], line["mean"], dash, color=colour, marker=marker, label=method.title)
             deviation = line["std"].fillna(0)
@@ -123,18 +126,23 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
     figure.supylabel(metric.axis, fontsize="medium")
     drawn = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
     by_title = {title: line for line, title in drawn}
-    titles = [method.title for method in numbers]
-    lines = [by_title[title] for title in titles]
+    lines = [by_title[method.title] for method in numbers]
+    seeds = table.groupby("method", sort=False)["n"].max()
+    titles = [f"{method.title}{'' if seeds[method] == SEEDS else f' [n={seeds[method]}]'}" for method in numbers]
+    look = {"title": "mean and standard deviation over seeds", "title_fontsize": style.SMALL}
     if len(axes) > len(panels):
-        axes[-1].legend(lines, titles, loc="center")
+        axes[-1].legend(lines, titles, loc="center", alignment="left", **look)
     else:
-        figure.legend(lines, titles, loc="outside lower center", ncols=min(4, len(titles)))
+        figure.legend(lines, titles, loc="outside lower center", ncols=min(4, len(titles)), **look)
     return figure
 
 
 def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str] = ()) -> str:
-    """Draw the curves of ``methods``, or of all methods with runs below ``roots``."""
+    """Draw the curves of ``methods``, or of at most six of those with runs below ``roots``."""
     runs = read_runs(roots, methods)
+    shown = list(dict.fromkeys(runs["method"])) if methods else pairs_first(runs["method"])[:MAX_LINES]
+    hidden = [method for method in dict.fromkeys(runs["method"]) if method not in shown]
+    runs = runs[runs["method"].isin(shown)].reset_index(drop=True)
     dataset, labels = runs.loc[0, "dataset"], int(runs.loc[0, "labels"])
     points, unread = read_points(runs, metric)
     order = domains_of(dataset)
@@ -151,4 +159,6 @@ def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str
     last = table[table["target"] == panels[-1]].groupby("method", sort=False).tail(1)
     body = last.to_string(index=False, float_format=lambda value: f"{value:.{metric.decimals}f}")
     heading = f"{metric.axis}, {setting_title(dataset, labels)}, last epoch"
-    return "\n".join([heading, body, *unread, *left_out, *style.wrote(written)])
+    names = ",".join(method.name for method in hidden)
+    more = [f"Not drawn, because more than {MAX_LINES} lines are hard to tell apart (--methods chooses): {names}"]
+    return "\n".join([heading, body, *unread, *left_out, *(more if hidden else []), *style.wrote(written)])

@@ -67,7 +67,7 @@ def file_name(figure: str, run: FinishedRun, images: str) -> str:
 
 
 def heading(run: FinishedRun, images: str) -> str:
-    """The title of a figure: ``digits_mini, 10 labels per class, target pen: the target domain``."""
+    """The title of a figure: ``digits_mini, 10 labels per class, target: pen; images: the target domain``."""
     settings = run.settings
     setting = setting_title(settings.dataset, settings.labels_per_class)
-    return f"{setting}, target {settings.target_domain}: {IMAGES[images]}"
+    return f"{setting}, target: {settings.target_domain}; images: {IMAGES[images]}"

@@ -105,7 +105,7 @@ def comparison_title(runs: Sequence[FinishedRun]) -> str:
     """What comparable runs have in common, for the title of a figure."""
     settings, result = runs[0].settings, runs[0].result
     return (
-        f"{setting_title(dataset_name(settings), settings.labels_per_class)}, target {settings.target_domain}, seed "
+        f"{setting_title(dataset_name(settings), settings.labels_per_class)}, target: {settings.target_domain}, seed "
         f"{settings.seed}; {result['iterations']} iterations, {settings.step} step, {result['scale']} scale"
     )
 

@@ -27,6 +27,7 @@ from semilearn_ext.analysis import style
 from semilearn_ext.analysis.features import features
 from semilearn_ext.analysis.load_model import LoadedModel, load_model
 from semilearn_ext.analysis.load_run import FinishedRun, check_comparable, comparison_title, titles_of
+from semilearn_ext.report.layout import MINUS
 
 SETS = {"labelled source": style.RED, "unlabelled source": style.BLUE, "target": style.GREY}
 COMPONENTS = 50
@@ -142,7 +143,8 @@ def draw(embeddings: Sequence[Embedding], compared: str) -> Figure:
 
 
 def _rounded(number: float, decimals: int) -> str:
-    return f"{round(number, decimals) + 0.0:.{decimals}f}"  # adding zero removes the sign of -0.0
+    text = f"{round(number, decimals) + 0.0:.{decimals}f}"  # adding zero removes the sign of -0.0
+    return text.replace("-", MINUS)
 
 
 def _share_limits(row: Sequence[Axes], points: np.ndarray) -> None:

@@ -93,7 +93,11 @@ def _add_curves(figures: Any) -> None:
         help="any number recorded at evaluations, for example unlabeled/keep_rate (default: unlabeled/top1)",
     )
     parser.add_argument(
-        "--methods", type=words, default=[], metavar="A,B", help="methods to draw, by name (default: all)"
+        "--methods",
+        type=words,
+        default=[],
+        metavar="A,B",
+        help="methods to draw, by name (default: at most six, each base with UPCSC first)",
     )
     _add_out(parser)
     parser.set_defaults(call=run_curves)

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     hours: dict[tuple[str, int, MethodId], float] = {}
     for dataset in paper_numbers.dataset_order():
         hours |= paper_runs.paper_hours(dataset)
-    text = claims.render(results, hours, command_line())
+    text = claims.render(results, hours, command_line(), [root.parent for root in arguments.runs])
     if arguments.check:
         check_files({arguments.out: text})
         print(f"{arguments.out} matches the runs")

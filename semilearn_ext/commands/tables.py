@@ -101,7 +101,9 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.released:
         from semilearn_ext.report.released import released_table
 
-        report = report._replace(tables=[released_table(report.results, arguments.released), *report.tables])
+        place = int(bool(report.tables) and report.tables[0].name == "gains")  # the page opens on the gains
+        released = released_table(report.results, arguments.released)
+        report = report._replace(tables=[*report.tables[:place], released, *report.tables[place:]])
     if not report.tables:
         raise UserError("; ".join(report.absent))
     texts = render(report, arguments.out, formats, command_line())

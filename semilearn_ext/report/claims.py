@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,16 +11,16 @@ import pandas as pd
 from semilearn_ext.report import paper_numbers
 from semilearn_ext.report.baselines import differences
 from semilearn_ext.report.gains import interval_cell
-from semilearn_ext.report.layout import signed
+from semilearn_ext.report.layout import signed, wins_text
 from semilearn_ext.report.methods import MethodId, dataset_title, setting_title
+from semilearn_ext.report.other_claims import about_hours, figure_section, grid, observation_section, to_be_run
+from semilearn_ext.report.paper_scale import scale_of
 from semilearn_ext.report.results import Results
 from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.report.statistics import paired_gain
 
 Pair = tuple[MethodId, MethodId]
-PAPER_SETTINGS = {"net": "resnet18", "img_size": 224, "epoch": 20}
-"""The settings that determine whether a run is at the paper's scale, besides the benchmark and the labels."""
-_NAMES = {"net": "network", "img_size": "pixels", "epoch": "epochs"}
+_COLUMNS = ("Benchmark", "Comparison", "Scale", "Gain", "95 % interval", "Pairs won", "Seeds")
 
 
 class Claim(NamedTuple):
@@ -44,7 +45,7 @@ CLAIMS = (
     Claim("UPCSC improves its base with five labels per class", "Table 3 (`label_5`)", _UPCSC, (5,)),
     Claim(
         "UPCSC is better than other plug-ins",
-        "Table 4 (`plugins`), appendix (`plugins_freematch`)",
+        "Tables 4 (`plugins`) and D (`plugins_freematch`)",
         [
             (_m(base, "upcsc"), _m(base, rival))
             for base in ("fixmatch", "stylematch", "freematch")
@@ -53,7 +54,7 @@ CLAIMS = (
     ),
     Claim(
         "UPC and SC each improve FixMatch, and both together most",
-        "Table 5 and appendix (`ablation`)",
+        "Tables 5 and A (`ablation`)",
         [
             *((_m("fixmatch", part), _m("fixmatch")) for part in ("upc", "sc")),
             *((_m("fixmatch", "upcsc"), _m("fixmatch", part)) for part in ("upc", "sc")),
@@ -62,22 +63,29 @@ CLAIMS = (
     ),
     Claim(
         "Unconfident images as negatives improve UPC",
-        "appendix (`ablation_upc`)",
-        [(_m("fixmatch", "upc"), _m("fixmatch", "upc", "without_uu"))],
+        "Table B (`ablation_upc`)",
+        [
+            (_m("fixmatch", "upc"), _m("fixmatch", "upc", "without_uu")),
+            (_m("fixmatch", "upc", "without_uu"), _m("fixmatch")),
+        ],
         (10,),
         ("pacs",),
     ),
     Claim(
         "A weighted surrogate class is better than the top-1 or average proxy",
-        "appendix (`ablation_sc`)",
+        "Table C (`ablation_sc`); with FixMatch, the average proxy is better in the paper, too",
         [(_m(b, "upcsc"), _m(b, "upcsc", v)) for b in ("fixmatch", "stylematch") for v in ("top1_proxy", "avg_proxy")],
         (10,),
         ("pacs",),
     ),
     Claim(
-        "UPCSC raises the accuracy on unlabelled source images",
-        "Figure 5 (curves)",
-        [(_m("fixmatch", "upcsc"), _m("fixmatch")), (_m("stylematch", "upcsc"), _m("stylematch"))],
+        "UPC and UPCSC raise the accuracy on unlabelled source images",
+        "Figures 5 and B (curves without printed numbers; UPC is above FixMatch, and UPCSC above UPC)",
+        [
+            (_m("fixmatch", "upcsc"), _m("fixmatch")),
+            (_m("fixmatch", "upc"), _m("fixmatch")),
+            (_m("fixmatch", "upcsc"), _m("fixmatch", "upc")),
+        ],
         (10,),
         ("pacs",),
         "unlabeled/top1",
@@ -131,7 +139,7 @@ def evidence(claim: Claim, results: Results) -> list[Evidence]:
                         scale_of(results.configs[cell.config_hash], group.dataset, group.labels),
                         signed(gain.mean),
                         interval_cell(gain.low, gain.high).text,
-                        f"{gain.wins} of {gain.pairs}",
+                        wins_text(gain.wins, gain.pairs, gain.ties),
                         gain.seeds,
                     )
                 )
@@ -150,26 +158,6 @@ def _values(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
         return runs
     values = runs["metrics"].map(lambda metrics: metrics.get(metric, float("nan")))
     return runs.assign(value=100 * values.astype(float)).dropna(subset=["value"])
-
-
-def scale_of(config: Mapping[str, Any], dataset: str, labels: int) -> str:
-    """``paper``, or how the runs differ from those of the paper: ``reduced: 96 pixels, not 224; 3 epochs, not 20``."""
-    differ = [
-        f"{config[name]} {_NAMES[name]}, not {value}"
-        if name != "net"
-        else f"{_NAMES[name]} {config[name]}, not {value}"
-        for name, value in PAPER_SETTINGS.items()
-        if name in config and config[name] != value
-    ]
-    if config.get("num_train_iter"):
-        differ.append(f"{config['num_train_iter']} steps in all")
-    if config.get("pretrain_path"):
-        differ.append(f"weights {config['pretrain_path']}")
-    if dataset not in paper_numbers.dataset_order():
-        differ.insert(0, "another benchmark")
-    if labels not in (10, 5):
-        differ.append(f"{labels} labels per class, not 10 or 5")
-    return f"reduced: {'; '.join(differ)}" if differ else "paper"
 
 
 def paper_gains(claim: Claim) -> list[str]:
@@ -192,28 +180,32 @@ def _methods_of(claim: Claim) -> set[MethodId]:
     return {method for pair in claim.pairs for method in pair}
 
 
-def render(results: Results | None, hours: Mapping[tuple[str, int, MethodId], float], command: str) -> str:
-    """The complete page. ``hours``: estimated GPU hours of the paper's rows, by benchmark, label count and method."""
+def render(
+    results: Results | None,
+    hours: Mapping[tuple[str, int, MethodId], float],
+    command: str,
+    studies: Sequence[Path] = (),
+) -> str:
+    """The complete page.
+
+    ``hours``: estimated GPU hours of the paper's rows, by benchmark, label count and method. ``studies``: folders with
+    the records' figures.
+    """
     parts = [HEAD.format(command=command)]
     for claim in CLAIMS:
         parts += [f"## {claim.title}", f"In the paper: {claim.where}."]
         if printed := paper_gains(claim):
             parts.append("\n".join(f"- {line}" for line in printed))
         rows = evidence(claim, results) if results is not None else []
-        parts.append(_grid(rows) if rows else "Nothing has been run here yet.")
+        parts.append(grid(_COLUMNS, rows) if rows else "Nothing has been run here yet.")
         parts.append(_remaining(claim, hours))
-    return "\n\n".join([*parts, TAIL]) + "\n"
-
-
-def _grid(rows: Sequence[Evidence]) -> str:
-    head = "| Benchmark | Comparison | Scale | Gain | 95 % interval | Wins | Seeds |"
-    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
-    return "\n".join([head, f"|{' --- |' * 7}", *lines])
+    parts += [*observation_section(results, hours), *figure_section(studies, hours)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _remaining(claim: Claim, hours: Mapping[tuple[str, int, MethodId], float]) -> str:
     """The commands for the rows of ``claim``, one per benchmark."""
-    lines, total = [], 0.0
+    commands, total = [], 0.0
     for dataset in claim.datasets:
         rows = {
             (labels, method): value
@@ -223,40 +215,35 @@ def _remaining(claim: Claim, hours: Mapping[tuple[str, int, MethodId], float]) -
         if rows:
             labels = ",".join(str(count) for count in claim.labels)
             methods = ",".join(dict.fromkeys(method.name for _, method in rows))
-            about = f"# about {sum(rows.values()):.0f} GPU hours"
-            lines.append(f"ssdg reproduce {dataset} --labels {labels} --methods {methods} {PLACES}   {about}")
-            total += sum(rows.values())
-    text = "\n".join(lines)
-    return f"To be run at the paper's scale, about {total:.0f} GPU hours in all:\n\n```sh\n{text}\n```"
+            time, styled = sum(rows.values()), any(method.base == "stylematch" for _, method in rows)
+            places = f"--data_dir data {STYLE if styled else ''}--gpus 0,1"
+            commands.append(
+                f"ssdg reproduce {dataset} --labels {labels} --methods {methods} {places}   {about_hours(time)}"
+            )
+            total += time
+    return to_be_run(commands, total)
 
 
-PLACES = "--data_dir data --adain_dir weights/adain --gpus 0,1"
+STYLE = "--adain_dir weights/adain "
 HEAD = """# Reproduction record
 
 Generated by `{command}`. For every claim of the paper: its own numbers, what was run here, how far that is
 from the paper's scale, the results, and what remains to be run on a GPU.
 
 Gains are in points: the mean over targets of the difference, paired by target and seed. The interval is a 95 %
-percentile bootstrap over seeds, stratified by target; it is too narrow with few seeds, and there is none with one.
+percentile bootstrap over seeds, stratified by target; it is too narrow with few seeds, and there is none with one. It
+treats the runs of one seed on several targets as independent; the table `statistics` of each study does not.
 Reduced runs can show that this implementation behaves like the authors' and what happens in a smaller setting. They
-are no evidence for or against a claim at the paper's scale.
+are no evidence for or against a claim at the paper's scale. Different training steps are not compared with each other.
 
-For every method in the released code, tests check that one training step equals its step
-(`tests/algorithms/test_released_steps.py`, `tests/test_released_pipeline.py`);
-[the released code](../docs/released_code.md) lists the comparisons.
+One training step equals that of the released code, by test, for every method in it:
+[test_released_steps.py](../tests/algorithms/test_released_steps.py) compares losses, gradients and statistics of batch
+norm with recorded ones, and [test_released_pipeline.py](../tests/test_released_pipeline.py) compares views, batches and
+learning rates; [the released code](../docs/released_code.md) lists all comparisons.
 
 A command below runs the rows of one claim on one benchmark, with five seeds and four targets. Rows that several claims
 share are trained once, re-running a command resumes it, and records and tables are written at the end. Without
 `--labels` and `--methods`, all rows of the benchmark are run; `ssdg reproduce pacs --dry_run` prints the plan. GPU
-hours are estimates at an assumed rate, which that command prints; it uses the measured rate once runs on a GPU are
-finished."""
-
-TAIL = """## Many unlabelled images are unconfident, and their true class is among few candidates
-
-In the paper: Table 1 and Figure 2. The table `observation` of each study shows the rates next to the paper's;
-`ssdg analyse observation` draws the number of candidates.
-
-## Features are better separated, and the loss is flatter
-
-In the paper: Figures 6 and 7 (t-SNE, loss landscape). They need the weights of finished runs:
-`ssdg analyse tsne --help`, `ssdg analyse landscape --help`. Figures of single runs are no evidence by themselves."""
+hours are estimates without evaluations, because no run on a GPU has been timed yet: an assumed 2,800 images per second
+of FixMatch at 224 pixels, and the passes of every other method's step relative to FixMatch. They double on a GPU that
+is half as fast. The plan uses the measured rate once runs on a GPU are finished."""

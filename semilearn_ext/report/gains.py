@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from semilearn_ext.errors import UserError
 from semilearn_ext.registry import PLUGINS
 from semilearn_ext.report.baselines import find_baseline, note_lines
-from semilearn_ext.report.layout import Cell, Column, Panel, Table, number, signed
-from semilearn_ext.report.methods import setting_title
+from semilearn_ext.report.layout import Cell, Column, Panel, Table, number, signed, wins_text
+from semilearn_ext.report.methods import MethodId, setting_title
 from semilearn_ext.report.results import Results
 from semilearn_ext.report.run_groups import GROUP, Group
 from semilearn_ext.report.statistics import paired_gain
 
 COLUMNS = [
-    *("dataset", "labels", "base", "method", "title", "base_mean", "mean", "gain", "low", "high", "wins", "pairs"),
-    "seeds",
+    *("dataset", "labels", "base", "method", "title", "base_mean", "mean", "gain", "low", "high", "wins", "ties"),
+    *("pairs", "seeds"),
 ]
 PLUGIN = "upcsc"
 """The plug-in that the paper proposes."""
+MAX_LINES = 6
+"""Maximum number of lines that a chart shows unless others are chosen."""
 EXPLANATION = (
-    "Gain: the mean over targets of the difference from the base, paired by target and seed. Interval: 95 % percentile "
-    "bootstrap over seeds, stratified by target, which is too narrow with few seeds."
+    "Gain: the mean over targets of the difference from the base, paired by target and seed. Runs without a "
+    "counterpart are left out, also of the two means. Interval: 95 % percentile bootstrap over seeds, stratified by "
+    "target, which is too narrow with few seeds; there is none if a target has a single pair. It treats the runs of "
+    "one seed on several targets as independent; that of the table statistics does not, and is often wider."
 )
 
 
 def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
-    """One row per benchmark, label count and method with ``plugin`` alone, the largest gain first; and notes."""
+    """One row per benchmark, label count and method with ``plugin`` alone, and notes.
+
+    The largest gain is first, and variants of the plug-in follow after the plug-in itself.
+    """
     runs = {Group(*key): group_runs for key, group_runs in results.runs.groupby(GROUP)}
     rows, notes = [], []
     for cell in results.cells.itertuples():
@@ -43,12 +52,23 @@ def gains(results: Results, plugin: str) -> tuple[pd.DataFrame, list[str]]:
         base, mean = (
             _mean_where(runs[first], runs[second]) for first, second in ((baseline, group), (group, baseline))
         )
-        label = group.title.replace(f" + {_title(group)}", "", 1)
+        of_variant = f", {_title(group)}" if group.method.variant else ""
+        label = group.title.replace(f" + {_title(group)}", of_variant, 1)
         row = (group.dataset, group.labels, group.method.base, group.method.name, label, base, mean)
-        rows.append((*row, gain.mean, gain.low, gain.high, gain.wins, gain.pairs, gain.seeds))
+        rows.append((*row, gain.mean, gain.low, gain.high, gain.wins, gain.ties, gain.pairs, gain.seeds))
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    order = ["dataset", "labels", "gain"]
-    return frame.sort_values(order, ascending=[True, False, False], ignore_index=True), note_lines(notes)
+    frame = frame.assign(variant=frame["method"].str.contains("--"))
+    order = ["dataset", "labels", "variant", "gain"]
+    frame = frame.sort_values(order, ascending=[True, False, True, False], ignore_index=True)
+    return frame.drop(columns="variant"), note_lines(notes)
+
+
+def pairs_first(methods: Iterable[MethodId]) -> list[MethodId]:
+    """``methods`` without duplicates: first every base next to the base with UPCSC, then all others."""
+    methods = list(dict.fromkeys(methods))
+    with_plugin = [method for method in methods if method.plugins == (PLUGIN,) and not method.variant]
+    pairs = [(MethodId(method.base), method) for method in with_plugin if MethodId(method.base) in methods]
+    return list(dict.fromkeys([*(method for pair in pairs for method in pair), *methods]))
 
 
 def _mean_where(runs: pd.DataFrame, other: pd.DataFrame) -> float:
@@ -78,7 +98,7 @@ def gains_table(results: Results) -> Table | None:
                 Cell(row.title, row.title.lower()),
                 Cell(signed(row.gain, decimals), row.gain),
                 interval_cell(row.low, row.high, decimals),
-                Cell(f"{row.wins} of {row.pairs}", row.wins / row.pairs),
+                Cell(wins_text(row.wins, row.pairs, row.ties), row.wins / row.pairs),
                 number(row.base_mean, decimals),
                 number(row.mean, decimals),
                 number(float(row.seeds), 0),

@@ -95,6 +95,16 @@ def signed(value: float, decimals: int = 1) -> str:
     return f"{MINUS if rounded < 0 else '+'}{abs(rounded):.{decimals}f}"
 
 
+def gain_text(gain: float, low: float, high: float) -> str:
+    """``+0.8 (+0.5 to +1.2)``; without an interval if it is NaN."""
+    return signed(gain) + (f" ({signed(low)} to {signed(high)})" if math.isfinite(low) else "")
+
+
+def wins_text(wins: int, pairs: int, ties: int) -> str:
+    """``15 of 20``, ``15 of 20, 1 tie``."""
+    return f"{wins} of {pairs}" + (f", {ties} {'tie' if ties == 1 else 'ties'}" if ties else "")
+
+
 def number(value: float, decimals: int = 1) -> Cell:
     return Cell(f"{value:.{decimals}f}", value) if math.isfinite(value) else EMPTY
 

@@ -14,6 +14,13 @@ IMAGES = {
 }
 AVERAGED = {".ema": " of the EMA weights", ".swa": " of the SWA weights"}
 """Suffixes of metrics that were measured with averaged weights."""
+_QUANTITIES = {
+    "top1": "accuracy",
+    "kept_top1": "accuracy of confident images",
+    "ece": "expected calibration error",
+    "upc": "UPC",
+    "sc": "SC",
+}
 NOT_METRICS = ("iteration", "epoch", "seconds")
 """Numbers in an evaluation record that give its time and are not metrics."""
 
@@ -40,7 +47,7 @@ class Metric:
     @property
     def is_share(self) -> bool:
         """Whether this is a number between 0 and 1, which is printed in percent."""
-        endings = ("_rate", "_ratio", "/ece", "/pseudo_precision", "/pseudo_recall")
+        endings = ("_rate", "_ratio", "_share", "/ece", "/pseudo_precision", "/pseudo_recall")
         return self.is_accuracy or self.name.endswith(endings)
 
     @property
@@ -55,7 +62,7 @@ class Metric:
     def quantity(self) -> str:
         """``accuracy``, ``keep rate``, ``upc``."""
         quantity = self.name.rpartition("/")[2].removesuffix(self._average)
-        title = {"top1": "accuracy", "ece": "expected calibration error"}.get(quantity, quantity.replace("_", " "))
+        title = _QUANTITIES.get(quantity, quantity.replace("_", " "))
         return title + AVERAGED.get(self._average, "")
 
     @property

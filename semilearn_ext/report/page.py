@@ -10,12 +10,12 @@ import yaml
 from semilearn_ext.report.aggregate import by_target
 from semilearn_ext.report.build import Report
 from semilearn_ext.report.evaluations import curves, metric_names
-from semilearn_ext.report.gains import PLUGIN
+from semilearn_ext.report.gains import MAX_LINES, pairs_first
 from semilearn_ext.report.methods import dataset_title, labels_title, setting_title
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.provenance import environments
 from semilearn_ext.report.results import Results, sort_key
-from semilearn_ext.report.run_groups import GROUP, Group, data_setting_counts, differing
+from semilearn_ext.report.run_groups import Group, data_setting_counts, differing
 
 _FILES = Path(__file__).parent / "page_files"
 
@@ -34,7 +34,8 @@ def page(report: Report, command: str) -> str:
     )
     cells = report.results.cells
     settings = dict.fromkeys(cells[["dataset", "labels"]].itertuples(index=False, name=None))
-    charts = _charts(report.results)
+    data = _chart_data(report.results)
+    charts = _charts(report.results, bool(data["curves"]))
     remarks = {
         "warnings": report.warnings,
         "absent": report.absent,
@@ -54,7 +55,7 @@ def page(report: Report, command: str) -> str:
         **remarks,
         **_experiments(report.results),
         provenance=_provenance(report, command),
-        data=_chart_data(report.results),
+        data=data,
     )
 
 
@@ -66,9 +67,9 @@ def _counts(report: Report) -> str:
     return " · ".join([*texts, *([f"{len(report.unfinished):,} unfinished"] if len(report.unfinished) else [])])
 
 
-def _charts(results: Results) -> list[dict[str, str]]:
+def _charts(results: Results, has_curves: bool) -> list[dict[str, str]]:
     deviation = "one standard deviation (ddof 1) to each side"
-    return [
+    charts = [
         {
             "name": "curves",
             "title": "Metrics over epochs",
@@ -81,6 +82,7 @@ def _charts(results: Results) -> list[dict[str, str]]:
             "caption": f"{results.what()}. Bars: mean over seeds. Lines: {deviation}.",
         },
     ]
+    return charts if has_curves else charts[1:]
 
 
 def _contents(report: Report, charts: list[dict[str, str]], has_remarks: bool) -> list[tuple[str, str]]:
@@ -127,10 +129,9 @@ def _provenance(report: Report, command: str) -> list[tuple[str, str]]:
 
 def _chart_data(results: Results) -> dict[str, Any]:
     """The data that the script draws. The colour of a method is determined by its position in ``names``."""
-    ordered = results.cells[GROUP].sort_values(["method", "setup"], key=sort_key, kind="stable")
-    names = list(dict.fromkeys(Group.of(row).title for row in ordered.itertuples()))
+    names = _names(results)
     lines = sorted(curves(results.evaluations, results.targets), key=lambda curve: names.index(curve.group.title))
-    drawn = [
+    drawn: list[dict[str, Any]] = [
         {
             "dataset": curve.group.dataset,
             "labels": int(curve.group.labels),
@@ -141,30 +142,26 @@ def _chart_data(results: Results) -> dict[str, Any]:
             "std": curve.std,
         }
         for curve in lines
+        if len(curve.epochs) > 1  # runs that are evaluated at the end only have no curve
     ]
     # Averaged weights, for example, may have been measured only at the last evaluation.
-    drawable = {name for curve in lines for name in curve.mean}
+    drawable = {name for curve in drawn for name in curve["mean"]}
     return {
         "names": names,
-        "first": _first_lines(results),
+        "shown": MAX_LINES,
         "metric": _metric(results.metric),
         "metrics": [_metric(Metric(name)) for name in metric_names(results.evaluations) if name in drawable],
         "curves": drawn,
-        "bars": _bars(results),
+        "bars": sorted(_bars(results), key=lambda bar: names.index(bar["name"])),
     }
 
 
-def _first_lines(results: Results) -> list[str]:
+def _names(results: Results) -> list[str]:
     """The methods in the initial order of the charts: each base next to the base with UPCSC."""
     ordered = results.cells.sort_values("method", key=sort_key, kind="stable")
     groups = [Group.of(row) for row in ordered.itertuples()]
-    first = [
-        group
-        for method in groups
-        if method.method.plugins == (PLUGIN,) and not method.method.variant
-        for group in (*(base for base in groups if base.method == method.method.baseline), method)
-    ]
-    return list(dict.fromkeys(group.title for group in (*first, *groups)))
+    order = pairs_first(group.method for group in groups)
+    return list(dict.fromkeys(group.title for group in sorted(groups, key=lambda group: order.index(group.method))))
 
 
 def _metric(metric: Metric) -> dict[str, Any]:

@@ -18,10 +18,23 @@ from semilearn_ext.settings.domains import sources
 from semilearn_ext.settings.load import read_yaml, resolve
 
 ASSUMED_RATE, ASSUMED_SIZE, MAX_SPEEDUP = 2800.0, 224, 2
-"""Training images (labelled and unlabelled) per second at 224 pixels on one GPU. This is assumed and not measured: a
-current GPU should take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller images are
-assumed to be faster in proportion to their pixels, but at most twice as fast, because kernel launches limit small
-steps."""
+"""Training images (labelled and unlabelled) per second of FixMatch at 224 pixels on one GPU. This is assumed and not
+measured: a current GPU should take about 34 ms for FixMatch's step of 96 images with a ResNet-18 in bfloat16. Smaller
+images are assumed to be faster in proportion to their pixels, but at most twice as fast, because kernel launches limit
+small steps."""
+PASSES = {
+    "erm": (48, 96),
+    "meanteacher": (96, 48),
+    "freematch": (144, 0),
+    "fixmatch": (144, 96),
+    "stylematch": (240, 96),
+}
+"""Images that pass through the network in one step of the paper's settings, with and without gradient."""
+VIEWS = {"fixmatch": 2, "stylematch": 3}
+"""Views of 48 unlabelled images that the benchmark's step passes through the network once more for UPCSC."""
+PASS_WITH_GRADIENT, STYLE_VIEW = 3, 13
+"""The cost of a pass with gradient, and of a style view (AdaIN's encoder and decoder, by multiplications), relative to
+a pass without gradient. StyleMatch computes 96 style views per step."""
 HELD_OUT = 0.1
 """The share of validation images, which is subtracted from the published number of images."""
 
@@ -101,12 +114,25 @@ def images_of(settings: Settings, counts: Mapping[str, int]) -> int:
     return steps * per_step
 
 
+def cost_of(settings: Settings) -> float:
+    """The cost of a step, relative to that of FixMatch in the benchmark's step."""
+    with_gradient, without = PASSES.get(settings.base, PASSES["fixmatch"])
+    plugins, is_reference = set(settings.plugins), settings.step == "reference"
+    if is_reference and plugins & {"upc", "sc", "upcsc"}:
+        with_gradient += 48 * VIEWS[settings.base]
+    if is_reference and "fbcsa" in plugins:
+        with_gradient, without = with_gradient + 96, without - 96
+    style = 96 * STYLE_VIEW if settings.base == "stylematch" else 0
+    weighted, of_fixmatch = (PASS_WITH_GRADIENT * a + b for a, b in ((with_gradient, without), PASSES["fixmatch"]))
+    return (weighted + style) / of_fixmatch
+
+
 def assumed_rate(settings: Settings) -> float:
     return ASSUMED_RATE * min(MAX_SPEEDUP, (ASSUMED_SIZE / settings.img_size) ** 2)
 
 
 def work_of(runs: Mapping[Path, Settings], done: Iterable[Path], counts: Mapping[str, int], rate: float) -> list[Work]:
-    """One entry per label count and method, in the order of the runs."""
+    """One entry per label count and method, in the order of the runs. ``rate``: images per second of FixMatch."""
     finished = set(done)
     groups: dict[tuple[int, MethodId], list[Path]] = {}
     for path, settings in runs.items():
@@ -115,7 +141,7 @@ def work_of(runs: Mapping[Path, Settings], done: Iterable[Path], counts: Mapping
     work = []
     for (labels, method), paths in groups.items():
         images = {path: images_of(runs[path], counts) for path in paths}
-        remaining = sum(count for path, count in images.items() if path not in finished)
+        remaining = sum(count * cost_of(runs[path]) for path, count in images.items() if path not in finished)
         count = sum(path in finished for path in paths)
         work.append(Work(labels, method.title, len(paths), count, sum(images.values()), remaining / rate))
     return work
@@ -132,20 +158,20 @@ def paper_hours(dataset: str, seeds: int = 5) -> dict[tuple[str, int, MethodId],
     hours = {}
     for labels, method in rows_of(dataset):
         runs = paper_experiments(dataset, [labels], [1], {}, [method.name])
-        seconds = sum(images_of(run, counts) / assumed_rate(run) for run in runs.values())
+        seconds = sum(cost_of(run) * images_of(run, counts) / assumed_rate(run) for run in runs.values())
         hours[dataset, labels, method] = seeds * seconds / 3600
     return hours
 
 
 def measured_rate(runs: Mapping[Path, Settings], done: Iterable[Path]) -> tuple[float, str] | None:
-    """Images per second of the finished runs on a GPU, and a description of these; None if there are none."""
-    images, seconds, devices = 0, 0.0, []
+    """Images per second of FixMatch, computed from all finished runs on a GPU, and a description of these; or None."""
+    images, seconds, devices = 0.0, 0.0, []
     for path in done:
         folder = RunFolder(path)
         device = str(folder.read_environment().get("device"))
         if device.startswith("cuda"):
             result, settings = folder.read_result(), runs[path]
-            images += result["iterations"] * settings.batch_size * (1 + settings.uratio)
+            images += cost_of(settings) * result["iterations"] * settings.batch_size * (1 + settings.uratio)
             seconds += result["seconds"]
             devices.append(device.partition(" ")[2].strip("()"))
     if not seconds:
@@ -163,4 +189,8 @@ def render_work(title: str, work: Sequence[Work], rate: float, source: str) -> s
         hours = row.seconds / 3600
         lines.append(f"{label:>6}  {row.title:<34} {row.runs:>5} {row.done:>5} {row.images:>14,} {hours:>15.1f}")
     lines += ["", "Images: labelled and unlabelled training images, counted once per step."]
-    return "\n".join([*lines, f"Rate: {rate:,.0f} images per second, {source}."])
+    lines.append(
+        "GPU hours: steps by their passes through the network, relative to FixMatch; a pass with gradient counts "
+        f"{PASS_WITH_GRADIENT} times, a style view of StyleMatch {STYLE_VIEW} times. Evaluations are not included."
+    )
+    return "\n".join([*lines, f"Rate of FixMatch: {rate:,.0f} images per second, {source}."])

@@ -10,10 +10,14 @@ import pandas as pd
 
 from semilearn_ext import documents
 from semilearn_ext.errors import UserError, shown
-from semilearn_ext.report.layout import EMPTY, Cell, Column, Panel, Table, number, signed
+from semilearn_ext.registry import PLUGINS
+from semilearn_ext.report.baselines import find_baseline
+from semilearn_ext.report.gains import PLUGIN
+from semilearn_ext.report.layout import EMPTY, Cell, Column, Panel, Table, gain_text, number, signed
 from semilearn_ext.report.methods import setting_title
 from semilearn_ext.report.results import Results
-from semilearn_ext.report.run_groups import Group
+from semilearn_ext.report.run_groups import GROUP, Group
+from semilearn_ext.report.statistics import paired_gain
 
 KEY = ["dataset", "labels_per_class", "method", "target"]
 _COLUMNS = (
@@ -77,19 +81,20 @@ def released_table(results: Results, file: Path) -> Table:
                 absent.append(f"{line.method} on {line.target}")
             for _, group_runs in runs.groupby("setup", sort=False):
                 group, values = Group.of(group_runs.iloc[0]), group_runs["value"]
-                low, high = values.min(), values.max()
-                difference = values.mean() - line.accuracy
-                inside = bool(abs(difference) <= high - low)
+                low, high, difference = values.min(), values.max(), values.mean() - line.accuracy
+                title = f"{group.title} on {line.target}"
                 data.append(
                     {
                         **{name: getattr(line, name) for name in KEY},
+                        "title": title,
                         "setup": group.setup,
                         "released": line.accuracy,
                         "mean": values.mean(),
                         "low": low,
                         "high": high,
                         "n": len(values),
-                        "within": inside,
+                        "within": bool(low <= line.accuracy <= high) if len(values) > 1 else None,
+                        "far": bool(abs(difference) > high - low) if len(values) > 1 else None,
                     }
                 )
                 rows.append(
@@ -100,7 +105,7 @@ def released_table(results: Results, file: Path) -> Table:
                         number(values.mean()),
                         Cell(f"{low:.1f} to {high:.1f}", low) if len(values) > 1 else EMPTY,
                         Cell(signed(difference), difference),
-                        Cell("yes" if inside else "no") if len(values) > 1 else EMPTY,
+                        Cell("yes" if data[-1]["within"] else "no") if len(values) > 1 else EMPTY,
                         Cell(", ".join(map(str, sorted(group_runs["seed"])))),
                     ]
                 )
@@ -109,10 +114,71 @@ def released_table(results: Results, file: Path) -> Table:
             panels.append(Panel(title, [Column(name) for name in _COLUMNS], rows, int(labels), str(dataset)))
     if not panels:
         raise UserError(f"--released: {file}: there are no runs of any of its methods and targets")
-    notes = [f"No runs: {', '.join(absent)}."] if absent else []
+    frame = pd.DataFrame(data)
+    notes = [*_judgement(frame), *([f"No runs of ours: {', '.join(absent)}."] if absent else [])]
     caption = (
         f"{results.what()}. Released code: {comment} Ours: the mean, the smallest and the largest value over the "
-        "listed seeds. Difference: ours minus the released code's. Within range: the difference is not larger than the "
-        "width of our range."
+        "listed seeds. Difference: ours minus the released code's. Within our range: whether the number of the "
+        "released code lies between our smallest and our largest value; a single run has no range."
     )
-    return Table("released", "The released code and ours", caption, panels, pd.DataFrame(data), notes)
+    return Table("released", "The released code and ours", caption, panels, frame.drop(columns="title"), notes)
+
+
+def _judgement(frame: pd.DataFrame) -> list[str]:
+    """What the ranges say: how many numbers are within them, how many should be, and which are far away."""
+    judged = frame[frame["n"] > 1]
+    if judged.empty:
+        return ["No row has two seeds yet, so there is no range, and no row can show whether both codes behave alike."]
+    expected = ((judged["n"] - 1) / (judged["n"] + 1)).sum()
+    inside = int(judged["within"].astype(bool).sum())
+    far = list(judged.loc[judged["far"].astype(bool), "title"])
+    return [
+        f"Of the {len(judged)} numbers of the released code for which we have at least two runs, {inside} "
+        f"{'is' if inside == 1 else 'are'} within our range. If both codes behave alike, {expected:.1f} are expected: "
+        "one more run lies within the range of n runs with a probability of (n - 1) / (n + 1), which is 50 % for "
+        "three runs.",
+        f"Further from our mean than our range is wide: {', '.join(far) or 'none'}.",
+    ]
+
+
+def parity_panel(results: Results, file: Path) -> Panel:
+    """One row per target with both codes' accuracy of a base and of the base with UPCSC, and the gain of UPCSC."""
+    numbers, _ = read_numbers(file)
+    printed = numbers.set_index(KEY)["accuracy"].to_dict()
+    runs = {Group(*key): group_runs for key, group_runs in results.runs.groupby(GROUP)}
+    rows: list[list[Cell]] = []
+    for cell in results.cells.itertuples():
+        baseline, _ = find_baseline(cell, results.cells, results.configs)
+        if cell.method.plugins != (PLUGIN,) or cell.method.variant or baseline is None:
+            continue
+        group = Group.of(cell)
+        for target in results.targets[group.dataset]:
+            keys = [(group.dataset, group.labels, name.method.name, target) for name in (baseline, group)]
+            own_runs = [runs[name][runs[name]["target"] == target] for name in (baseline, group)]
+            if not all(key in printed for key in keys) or not any(map(len, own_runs)):
+                continue
+            released = [printed[key] for key in keys]
+            gain = paired_gain(own_runs[1], own_runs[0])
+            pairs = [Cell(f"{accuracy:.1f}") for accuracy in released]
+            rows.append(
+                [
+                    Cell(f"{target}, {baseline.title}"),
+                    *(cell for pair in zip(pairs, map(_mean_and_range, own_runs), strict=True) for cell in pair),
+                    Cell(signed(released[1] - released[0])),
+                    Cell(gain_text(gain.mean, gain.low, gain.high)) if gain.pairs else EMPTY,
+                ]
+            )
+    if not rows:
+        raise UserError(f"{file}: there are no runs with and without {PLUGIN} on any of its targets")
+    title = PLUGINS.get(PLUGIN, "plug-in").title
+    columns = ("released", "ours", f"+ {title}: released", "ours", "gain: released", "ours, 95 % interval")
+    return Panel("", [Column(name) for name in ("Target and base", *columns)], rows)
+
+
+def _mean_and_range(runs: pd.DataFrame) -> Cell:
+    """``58.8 (57.0 to 61.2) [n=3]``."""
+    if runs.empty:
+        return EMPTY
+    values = runs["value"]
+    between = f" ({values.min():.1f} to {values.max():.1f})" if len(values) > 1 else ""
+    return Cell(f"{values.mean():.1f}{between}", seeds=len(values))

@@ -60,6 +60,7 @@ class Gain(NamedTuple):
     low: float
     high: float
     wins: int
+    ties: int
     pairs: int
     seeds: int
     targets: int
@@ -80,6 +81,7 @@ def paired_gain(first: pd.DataFrame, second: pd.DataFrame) -> Gain:
         low=low,
         high=high,
         wins=int((gains["gain"] > 0).sum()),
+        ties=int((gains["gain"] == 0).sum()),
         pairs=len(gains),
         seeds=int(gains["seed"].nunique()),
         targets=len(strata),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from semilearn_ext.report.baselines import Note, differences, find_baseline, note_lines, seeds_text
-from semilearn_ext.report.layout import DASH, EMPTY, SEEDS, Cell, Column, Panel, Table, number, signed
+from semilearn_ext.report.layout import DASH, EMPTY, SEEDS, Cell, Column, Panel, Table, number, signed, wins_text
 from semilearn_ext.report.methods import MethodId
 from semilearn_ext.report.results import Results
 from semilearn_ext.report.run_groups import GROUP, Group
@@ -71,12 +71,12 @@ def _table(name: str, title: str, results: Results, pairs: Sequence[Pair], notes
 def _row(pair: Pair, comparison: Comparison, results: Results) -> list[Cell]:
     title, decimals = _title(pair), results.metric.decimals
     low, high = signed(comparison.low, decimals), signed(comparison.high, decimals)
-    ties = f", {comparison.ties} {'tie' if comparison.ties == 1 else 'ties'}" if comparison.ties else ""
+    wins = wins_text(comparison.wins, comparison.pairs, comparison.ties)
     return [
         Cell(title, title.lower()),
         Cell(signed(comparison.difference, decimals), comparison.difference) if comparison.seeds else EMPTY,
         Cell(f"{low} to {high}", comparison.low) if math.isfinite(comparison.low) else EMPTY,
-        Cell(f"{comparison.wins} of {comparison.pairs}{ties}", comparison.wins / comparison.pairs),
+        Cell(wins, comparison.wins / comparison.pairs),
         _p_value(comparison.t_test),
         _p_value(comparison.sign_flip),
         number(float(len(comparison.seeds)), 0),

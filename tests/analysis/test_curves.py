@@ -88,7 +88,7 @@ def test_one_seed_of_one_target_has_no_spread_and_no_mean(tmp_path: Path) -> Non
 
 def test_any_metric_can_be_drawn(sweep: Path, tmp_path: Path) -> None:
     output = curves.main([sweep], tmp_path, Metric("train/upc"))
-    assert output.startswith("upc on training batches, digits_mini, 10 labels per class, last epoch")
+    assert output.startswith("UPC on training batches, digits_mini, 10 labels per class, last epoch")
     table = pd.read_csv(tmp_path / "curves_digits_mini_10lpc_train_upc.csv")
     assert table["mean"].unique().tolist() == [2.5]
     with pytest.raises(
@@ -110,7 +110,33 @@ def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
     colours = [{line.get_label(): line.get_color() for line in axis.lines} for axis in axes]
     assert list(colours[2]) == ["FixMatch + UPC"]
     assert colours[0]["FixMatch + UPC"] == colours[2]["FixMatch + UPC"]
-    assert [text.get_text() for text in figure.legends[0].texts] == ["FixMatch", "FixMatch + UPC", "FixMatch + UPCSC"]
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        "FixMatch [n=3]",
+        "FixMatch + UPC [n=3]",
+        "FixMatch + UPCSC [n=3]",
+    ]
+    assert figure.legends[0].get_title().get_text() == "mean and standard deviation over seeds"
+
+
+def test_at_most_six_methods_are_drawn_unless_others_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["fixmatch_upc", "fixmatch_sc", "fixmatch_fbcsa", "fixmatch", "fixmatch_upcsc"]
+    names += ["freematch_upc", "freematch_sc", "freematch", "freematch_upcsc"]
+    for name in names:
+        monkeypatch.setitem(RISE, name, 0.1)
+        write_run(tmp_path / "runs", algorithm=name, target_domain="pen", seed=1)
+    output = curves.main([tmp_path / "runs"], tmp_path, ACCURACY)
+    drawn = list(dict.fromkeys(pd.read_csv(tmp_path / "curves_digits_mini_10lpc.csv")["method"]))
+    assert len(drawn) == 6
+    assert {"fixmatch", "fixmatch_upcsc", "freematch", "freematch_upcsc"} <= set(drawn)
+    (line,) = [line for line in output.splitlines() if line.startswith("Not drawn")]
+    assert set(line.rpartition(": ")[2].split(",")) == set(names) - set(drawn)
+    curves.main([tmp_path / "runs"], tmp_path, ACCURACY, names)
+    points, _ = curves.read_points(curves.read_runs([tmp_path / "runs"]), ACCURACY)
+    table, _ = curves.average(points, ["pen"])
+    lines = curves.draw(table, ["pen"], ACCURACY).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names) == 9
 
 
 def test_runs_that_cannot_be_averaged_are_refused(sweep: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_table_and_figure(runs: Path, tmp_path: Path) -> None:
     assert table.loc["fixmatch", "base_mean"] == pytest.approx(71.5)
     assert 1.5 <= table.loc["fixmatch", "low"] < 2 < table.loc["fixmatch", "high"] <= 2.5
     assert table.loc["softmatch", ["gain", "low", "high", "wins"]].tolist() == pytest.approx([-3, -3, -3, 0])
-    assert table.loc["fixmatch", ["wins", "pairs", "seeds"]].tolist() == [12, 12, 3]
+    assert table.loc["fixmatch", ["wins", "ties", "pairs", "seeds"]].tolist() == [12, 0, 12, 3]
     assert "UDA + UPCSC (digits_mini, 10 labels per class): there are no runs of UDA" in output
     for ending in ("png", "pdf"):
         assert (tmp_path / "one" / f"gains_upcsc_digits_mini_10lpc.{ending}").stat().st_size > 5000
@@ -52,6 +52,38 @@ def test_a_run_without_counterpart_is_in_neither_mean(runs: Path, tmp_path: Path
     gains.main([runs], tmp_path / "one", "upcsc")
     table = pd.read_csv(tmp_path / "one" / "gains_upcsc_digits_mini_10lpc.csv").set_index("base")
     assert table.loc["fixmatch", ["base_mean", "mean", "gain"]].tolist() == pytest.approx([71.5, 73.5, 2])
+
+
+def test_variants_come_after_the_plugin_itself_and_ties_are_counted(runs: Path, tmp_path: Path) -> None:
+    for target in domains("digits_mini"):
+        fields = {"target_domain": target, "base": "softmatch", "plugins": ("upcsc",), "variant": "weight_12"}
+        write_run(runs, 80 + 10 * (target == "pen"), **fields)
+    output = gains.main([runs], tmp_path / "one", "upcsc")
+    table = pd.read_csv(tmp_path / "one" / "gains_upcsc_digits_mini_10lpc.csv")
+    assert list(table["method"]) == ["fixmatch_upcsc", "softmatch_upcsc", "softmatch_upcsc--weight_12"]
+    assert table.loc[2, ["gain", "wins", "ties", "pairs", "seeds"]].tolist() == pytest.approx([2.5, 1, 3, 4, 1])
+    assert np.isnan(table.loc[2, "low"])
+    assert "SoftMatch, UPCSC (weight 12)" in output
+    assert "1 of 4, 3 ties" in output
+
+
+def test_the_figure_shows_which_gains_have_an_interval_and_how_many_seeds(runs: Path, tmp_path: Path) -> None:
+    for target in domains("digits_mini"):
+        write_run(runs, 60, target_domain=target, base="uda")
+    table, _ = gains.gains(gains.build([runs], (), (), "last").results, "upcsc")
+    figure = gains.draw(table, "UPCSC", "digits_mini")
+    (axis,) = figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == [
+        "FixMatch (71.5, n=3)",
+        "UDA (60.0, n=1)",
+        "SoftMatch (80.0, n=3)",
+    ]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "95 % interval above 0",
+        "95 % interval below 0",
+        "too few seeds for an interval",
+    ]
 
 
 def test_a_plugin_without_runs(runs: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from semilearn_ext.__main__ import parser
 from semilearn_ext.analysis.features import compute
 from semilearn_ext.analysis.load_model import load_model
 from semilearn_ext.analysis.load_run import FinishedRun
-from semilearn_ext.analysis.tsne import domain_gap, embed, evenly_by_class
+from semilearn_ext.analysis.tsne import _rounded, domain_gap, embed, evenly_by_class
 
 
 def test_a_subset_has_equally_many_images_per_class() -> None:
@@ -55,6 +55,10 @@ def test_an_embedding_is_the_same_every_time() -> None:
     feat = np.random.default_rng(0).normal(size=(80, 60)).astype(np.float32)
     np.testing.assert_array_equal(embed(feat, 0), embed(feat, 0))
     assert embed(feat[:4], 0).shape == (4, 2)
+
+
+def test_negative_numbers_have_a_minus_sign_and_zero_has_none() -> None:
+    assert [_rounded(value, 2) for value in (-0.123, -0.001, 0.5)] == ["−0.12", "0.00", "0.50"]  # noqa: RUF001
 
 
 def test_figure_and_numbers_of_two_methods(

@@ -12,7 +12,9 @@ from semilearn_ext.__main__ import main
 from semilearn_ext.commands import sweep
 from semilearn_ext.errors import UserError
 from semilearn_ext.report import paper_numbers, paper_runs
+from semilearn_ext.report.methods import MethodId
 from semilearn_ext.runs.folder import RunFolder
+from semilearn_ext.settings.config_files import config_dir
 from semilearn_ext.settings.scale import PAPER, scale_of
 from tests.report.write_run import domains, write_run
 
@@ -30,7 +32,9 @@ def test_the_plan_has_every_row_of_the_paper(capsys: pytest.CaptureFixture[str],
     assert any("StyleMatch + UPCSC (avg proxy)" in row for row in rows)
     (total,) = [line.split() for line in lines if line.strip().startswith("total")]
     assert total[1:3] == ["740", "0"]
-    assert "2,800 images per second, assumed for one GPU, not measured" in lines[-1]
+    assert "Rate of FixMatch: 2,800 images per second, assumed for one GPU, not measured" in lines[-1]
+    hours = {row.rpartition(" 20 ")[0].split(maxsplit=1)[1].strip(): float(row.split()[-1]) for row in rows}
+    assert hours["ERM"] < hours["FixMatch"] < hours["FixMatch + UPCSC"] < hours["StyleMatch"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,6 +59,18 @@ def test_images_and_hours_equal_a_calculation_by_hand(capsys: pytest.CaptureFixt
     (work,) = paper_runs.work_of(runs, [next(iter(runs))], counts, 50.0)
     assert (work.runs, work.done, work.images) == (4, 1, sum(images.values()))
     assert work.seconds == pytest.approx((work.images - images["art_painting"]) / 50)
+
+
+def test_the_cost_of_a_step_follows_the_documented_passes() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = text.split("| Method | with gradient | without |")[1].split("\n\n")[0]
+    rows = [row.split("|") for row in table.splitlines()[2:]]
+    documented = {name.strip(): (int(row[2]), int(row[3])) for row in rows for name in row[1].split(",")}
+    runs = paper_runs.paper_experiments("pacs", [10], [1], {})
+    costs = {MethodId(run.base, run.plugins, run.variant).title: paper_runs.cost_of(run) for run in runs.values()}
+    for name, (with_gradient, without) in documented.items():
+        style = 96 * paper_runs.STYLE_VIEW if name.startswith("StyleMatch") else 0
+        assert costs[name] == pytest.approx((3 * with_gradient + without + style) / (3 * 144 + 96)), name
 
 
 def test_the_rate_of_finished_runs_on_a_gpu_is_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -125,7 +141,7 @@ def test_claims_are_written_with_gains_and_commands(tmp_path: Path, capsys: pyte
     command = next(line for line in text.splitlines() if line.startswith("ssdg reproduce pacs --labels 10 --methods"))
     main([*command.partition("#")[0].split()[1:], "--dry_run", "--save_dir", "elsewhere"])
     hours = float(capsys.readouterr().out.split("total")[1].split()[3])
-    assert f"about {hours:.0f} GPU hours" in command
+    assert f"about {hours:.1f} GPU hours" in command
     main(["claims", "runs", "--check"])
     result = json.loads(next((tmp_path / "runs").rglob("fixmatch/*/seed1/result.json")).read_text())
     assert result["title"] == "FixMatch"
@@ -141,3 +157,23 @@ def test_claims_do_not_compare_different_training_steps(tmp_path: Path) -> None:
     text = (tmp_path / "results/reproduction.md").read_text()
     assert "| FixMatch + UPC against FixMatch |" in text
     assert "| FixMatch + UPCSC against" not in text
+
+
+def test_claims_include_rates_and_the_numbers_of_figures(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for target in domains("pacs"):
+            more = {"unlabeled/inclusion_rate": 0.7, "unlabeled/candidates": 2.5}
+            fields = {"dataset": "pacs", "target_domain": target, "seed": seed, "config": {"img_size": 96}}
+            write_run(tmp_path / "study/runs", 70, **fields, more={**more, "unlabeled/uus_rate": 0.25 + seed / 100})
+    (tmp_path / "study/figures").mkdir()
+    (tmp_path / "study/figures/tsne_pacs_sketch_numbers.csv").write_text("method,target,mmd2\nFixMatch,0.123456,0.5\n")
+    main(["claims", "study/runs", "--out", "page.md"])
+    text = (tmp_path / "page.md").read_text()
+    assert "PACS: 22 % are unconfident; of those, the true class of 70 % is a candidate" in text
+    rates = "26 (26 to 27) | 70 (70 to 70) | 2.5 (2.5 to 2.5) | 8 | 2 |"
+    assert f"| PACS, 10 labels per class | reduced: 96 pixels, not 224 | {rates}" in text
+    assert "[tsne_pacs_sketch](study/figures/tsne_pacs_sketch.png), reduced scale" in text
+    assert "| FixMatch | 0.123 | 0.5 |" in text
+    for line in text.splitlines():
+        if line.startswith("ssdg analyse observation"):
+            (config_dir() / line.split()[4]).read_text(encoding="utf-8")

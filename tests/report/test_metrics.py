@@ -36,7 +36,7 @@ def report(root: Path, metric: str, *names: str) -> Report:
             "expected calibration error on the target domain (%)",
         ),
         ("train/util_ratio", "util ratio on training batches", "util ratio on training batches (%)"),
-        ("train/upc", "upc on training batches", "upc on training batches"),
+        ("train/upc", "UPC on training batches", "UPC on training batches"),
         ("lr/backbone", "lr/backbone", "lr/backbone"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_loss_is_not_printed_in_percent(complete_seeds: CompleteSeeds, tmp_pat
     assert [table.panels[0].rows[0][1].text for table in built.tables[:2]] == ["3.250 ± 0.000 [n=2]"] * 2
     assert "percent" not in built.tables[0].caption
     # The paper printed accuracies, which are not shown next to a loss.
-    assert [column.title for column in built.tables[2].panels[0].columns] == ["Method", "upc"]
+    assert [column.title for column in built.tables[2].panels[0].columns] == ["Method", "UPC"]
 
 
 def test_every_table_supports_any_metric(complete_seeds: CompleteSeeds, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_filters_hide_tables_columns_and_rows(visit: Callable[..., Any]) -> None
 def test_curves_and_bars_are_drawn(visit: Callable[..., Any]) -> None:
     tab = visit(viewport=DESK)
     curves = tab.locator("#curves figure", has_text="digits_mini, 10 labels")
-    assert curves.locator(".legend button").all_inner_texts() == ["FreeMatch", "FixMatch", "FixMatch + UPCSC"]
+    assert curves.locator(".legend button").all_inner_texts() == ["FixMatch", "FixMatch + UPCSC", "FreeMatch"]
     assert curves.locator("svg[role=img] path").count() == 6  # three lines, three bands
     drawing = curves.locator("svg[role=img]")
     drawing.hover(position={"x": drawing.bounding_box()["width"] - 12, "y": 60})
@@ -137,7 +137,7 @@ def test_any_metric_can_be_drawn(visit: Callable[..., Any]) -> None:
     tab.locator("#metric").select_option("train/upc")
     drawing = tab.locator("#curves figure", has_text="PACS, 5 labels").locator("svg[role=img]")
     assert drawing.locator("path").count() == 2  # a line and a band
-    assert "upc on training batches" in drawing.text_content()
+    assert "UPC on training batches" in drawing.text_content()
     assert "%" not in drawing.text_content()
     others = tab.locator("#curves figure", has_text="digits_mini, 10 labels")
     assert "not measured for these methods" in others.inner_text()
@@ -148,7 +148,7 @@ def test_a_page_about_another_metric(browser: Any, file: Path, tree: Path) -> No
     file.write_text(page(built, "tables"), encoding="utf-8")
     tab = browser.new_page()
     tab.goto(file.as_uri())
-    assert "Upc on training batches (train/upc), at the last evaluation." in tab.locator("header").inner_text()
+    assert "UPC on training batches (train/upc), at the last evaluation." in tab.locator("header").inner_text()
     bars = tab.locator("#bars figure", has_text="PACS, 5 labels").locator("svg[role=img]")
     heights = [float(bar.get_attribute("height")) for bar in bars.locator("rect:not([fill=transparent])").all()]
     assert len(heights) == 5
@@ -172,9 +172,40 @@ def test_the_page_is_complete(visit: Callable[..., Any], file: Path) -> None:
     assert tab.locator("table").count() == tab.locator("table > caption").count() > 5
 
 
+def test_many_methods_have_different_styles_and_six_are_shown(
+    visit: Callable[..., Any], run: Callable[..., Path], tree: Path, file: Path
+) -> None:
+    bases = ["fixmatch", "flexmatch", "freematch", "softmatch", "uda", "dash", "comatch", "simmatch", "adamatch"]
+    for base in bases:
+        for plugins in ([], ["upcsc"]) if base != "comatch" else ([],):
+            run(70, dataset="pacs", target_domain="photo", labels_per_class=3, base=base, plugins=plugins)
+    file.write_text(page(build([tree], TABLES, (), "last"), "tables"), encoding="utf-8")
+    bars = visit(viewport=DESK).locator("#bars figure", has_text="PACS, 3 labels")
+    pressed = bars.locator(".legend button[aria-pressed=true]").all_inner_texts()
+    assert len(pressed) == 6
+    assert all(f"{name} + UPCSC" in pressed for name in pressed if "UPCSC" not in name)
+    styles = bars.locator(".legend line").evaluate_all(
+        "lines => lines.map(line => line.getAttribute('stroke') + line.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(styles)) == len(styles) == 17
+
+
+def test_runs_that_are_evaluated_once_have_no_curves(
+    visit: Callable[..., Any], tmp_path: Path, run: Callable[..., Path], file: Path
+) -> None:
+    path = run(70, base="softmatch")
+    (path / "metrics.jsonl").write_text((path / "metrics.jsonl").read_text().splitlines(keepends=True)[-1])
+    file.write_text(page(build([path], TABLES, (), "last"), "tables"), encoding="utf-8")
+    tab = visit(viewport=DESK)
+    assert tab.locator("#curves, a[href='#curves']").count() == 0
+    assert tab.locator("#bars svg[role=img]").count() == 1
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_a_phone_in_light_and_dark_mode(visit: Callable[..., Any], scheme: str) -> None:
     tab = visit(viewport=PHONE, color_scheme=scheme)
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    longest = "document.querySelector('#metric').add(new Option('a very long name of a metric '.repeat(4)))"
+    assert tab.evaluate(f"{longest}, document.documentElement.scrollWidth") == 390
     background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]

@@ -16,6 +16,8 @@ from semilearn_ext import files
 from semilearn_ext.__main__ import main
 from semilearn_ext.errors import UserError, exit_code_of
 from semilearn_ext.report.collect import collect
+from semilearn_ext.report.excerpts import update
+from semilearn_ext.report.layout import DASH, MINUS
 from semilearn_ext.report.records import read_records
 
 
@@ -301,12 +303,34 @@ def test_tables_in_markdown_files_are_built_from_the_named_records(
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text_after.splitlines() if line.startswith("| ")
     ]
     assert rows == [
-        ["Method", "accuracy", "gain over the base, 95 % interval", "better in"],
+        ["Method", "accuracy", "gain over the base, 95 % interval", "pairs won"],
         ["FixMatch", "61.0 ± 1.4 [n=2]", "–", "–"],  # noqa: RUF001
-        ["FixMatch + UPCSC", "63.0 ± 0.0 [n=2]", rows[2][2], "8 of 8 pairs"],
+        ["FixMatch + UPCSC", "63.0 ± 0.0 [n=2]", rows[2][2], "8 of 8"],
     ]
     assert rows[2][2].startswith("+2.0 (+")
     assert make_tables(monkeypatch, "--markdown", "page.md", "--check") == 0
+
+
+def test_every_base_with_its_gain_and_the_metrics_of_the_runs_with_the_plugin(
+    run: Callable[..., Path], tmp_path: Path
+) -> None:
+    for target in ("pen", "texture", "street", "print"):
+        for base, accuracy in (("fixmatch", 60), ("dash", 70), ("vat", 50)):
+            run(accuracy, base=base, target_domain=target, more={"unlabeled/keep_rate": 0.1})
+        run(61, base="dash", target_domain=target, seed=2)  # has no counterpart
+        more = {"unlabeled/keep_rate": 0.25, "train/upc": 1.25}
+        run(59, base="fixmatch", plugins=("upcsc",), target_domain=target, more=more)
+        run(72 if target == "pen" else 70, base="dash", plugins=("upcsc",), target_domain=target, more=more)
+        run(90, base="dash", plugins=("upcsc",), variant="weight_4", target_domain=target, more=more)
+    marker = f"<!-- gains: {tmp_path / 'runs'} upcsc,unlabeled/keep_rate,train/upc -->"
+    text = update(f"{marker}\nold\n<!-- end of table -->\n", "page.md")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    assert rows == [
+        ["Base", "accuracy", "gain of UPCSC, 95 % interval", "pairs won", "keep rate (%)", "UPC"],
+        ["Dash", "65.5 ± 6.4 [n=2]", "+0.5", "1 of 4, 3 ties", "25.0", "1.2"],
+        ["FixMatch", "60.0 [n=1]", f"{MINUS}1.0", "0 of 4", "25.0", "1.2"],
+        ["VAT", "50.0 [n=1]", *[DASH] * 4],
+    ]
 
 
 @pytest.mark.parametrize(

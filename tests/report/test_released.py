@@ -13,7 +13,7 @@ from semilearn_ext.__main__ import main
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.layout import DASH, MINUS
-from semilearn_ext.report.released import read_numbers, released_table
+from semilearn_ext.report.released import parity_panel, read_numbers, released_table
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "pacs96" / "released_code.csv"
 
@@ -28,7 +28,7 @@ def test_mean_and_range_next_to_the_released_code(
     run(81, dataset="pacs", target_domain="art_painting", seed=2, plugins=["upcsc"])
     run(46, dataset="pacs", target_domain="art_painting")
     monkeypatch.chdir(tmp_path)
-    words = ["tables", "runs", "--released", str(PUBLISHED), "--out", "out", "--tables", "summary"]
+    words = ["tables", "runs", "--released", str(PUBLISHED), "--out", "out", "--tables", "gains,summary"]
     monkeypatch.setattr(sys, "argv", ["ssdg", *words])
     main(words)
     data = pd.read_csv("out/csv/released.csv", comment="#").set_index(["method", "target"])
@@ -36,13 +36,47 @@ def test_mean_and_range_next_to_the_released_code(
         [57.2, 57, 55, 60]
     )
     text = (tmp_path / "out/tables.md").read_text()
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert [heading.split("`")[1] for heading in headings[:3]] == ["gains", "released", "summary"]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert ["sketch", "FixMatch", "57.2", "57.0", "55.0 to 60.0", f"{MINUS}0.2", "yes", "1, 2, 3"] in rows
     assert ["sketch", "FixMatch + UPCSC", "55.0", "53.0", "51.0 to 56.0", f"{MINUS}2.0", "yes", "1, 2, 3"] in rows
     assert ["art_painting", "FixMatch", "49.6", "46.0", DASH, f"{MINUS}3.6", DASH, "1"] in rows
     assert ["art_painting", "FixMatch + UPCSC", "46.8", "80.5", "80.0 to 81.0", "+33.7", "no", "1, 2"] in rows
-    assert "No runs: fixmatch_upcsc--temperature_0.2 on sketch, fixmatch_upcsc--temperature_0.2 on art_painting" in text
+    assert "No runs of ours: fixmatch_upcsc--temperature_0.2 on sketch, " in text
+    assert "Of the 3 numbers of the released code for which we have at least two runs, 2 are within our range." in text
+    assert "1.3 are expected" in text  # 2 / 4 + 2 / 4 + 1 / 3
+    assert "Further from our mean than our range is wide: FixMatch + UPCSC on art_painting." in text
     assert "released code (github.com/dongkwani/UPCSC), real PACS at 96 pixels, 3 epochs" in text
+
+
+def test_a_number_beside_the_range_is_not_within_it_and_one_seed_is_no_judgement(run: Callable[..., Path]) -> None:
+    path = run(59, dataset="pacs", target_domain="sketch")
+    runs = next(parent for parent in path.parents if parent.name == "runs")
+    table = released_table(build([runs], (), (), "last").results, PUBLISHED)
+    assert [row[6].value for row in table.panels[0].rows] == [DASH]
+    assert table.notes[0].startswith("No row has two seeds yet")
+    run(62, dataset="pacs", target_domain="sketch", seed=2)
+    table = released_table(build([runs], (), (), "last").results, PUBLISHED)
+    # 57.2 lies below 59 and 62, and 3.3 points from their mean, which is more than the 3 points between them.
+    assert [row[6].value for row in table.panels[0].rows] == ["no"]
+    assert "Further from our mean than our range is wide: FixMatch on sketch." in table.notes
+
+
+def test_one_row_per_target_with_the_gain_of_both_codes(run: Callable[..., Path], tmp_path: Path) -> None:
+    for seed in (1, 2):
+        run(58 + seed, dataset="pacs", target_domain="sketch", seed=seed)
+        run(57 + 2 * seed, dataset="pacs", target_domain="sketch", seed=seed, plugins=["upcsc"])
+    run(43, dataset="pacs", target_domain="art_painting", plugins=["upcsc"])
+    panel = parity_panel(build([tmp_path / "runs"], (), (), "last").results, PUBLISHED)
+    assert [[cell.text for cell in row] for row in panel.rows] == [
+        ["art_painting, FixMatch", "49.6", DASH, "46.8", "43.0 [n=1]", f"{MINUS}2.8", DASH],
+        [
+            "sketch, FixMatch",
+            *("57.2", "59.5 (59.0 to 60.0) [n=2]", "55.0", "60.0 (59.0 to 61.0) [n=2]", f"{MINUS}2.2"),
+            "+0.5 (+0.0 to +1.0)",
+        ],
+    ]
 
 
 def test_invalid_requests_are_refused(run: Callable[..., Path], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const COLOURS = 6;
-  const DASHES = ["", "7 4", "2 3"];
+  const DASHES = ["", "7 4", "2 3", "9 3 2 3", "14 4"];
   const colour = (name) => `var(--s${data.names.indexOf(name) % COLOURS})`;
   const dash = (name) => DASHES[Math.floor(data.names.indexOf(name) / COLOURS) % DASHES.length];
 
@@ -90,14 +90,13 @@
     return [Math.max(0, Math.floor(low / step) * step), Math.min(100, Math.ceil(high / step) * step || step)];
   };
 
-  const MANY = 6;  // lines and bars that a chart shows at first
   const state = new Map();  // figure -> names that are switched off
   const seriesOf = (figure) => data[figure.dataset.chart].filter(
     (method) => method.dataset === figure.dataset.dataset && String(method.labels) === figure.dataset.labels);
   const frame = (figure, metric, [low, high], height) => {
     const width = Math.max(280, figure.clientWidth);
     const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": figure.ariaLabel });
-    const box = { left: 36, right: width - 8, top: 18, bottom: height - 36 };
+    const box = { left: 36, right: width - 8, top: 24, bottom: height - 36 };
     const y = (value) => box.bottom - (value - low) / (high - low || 1) * (box.bottom - box.top);
     for (const mark of ticks(low, high, 5)) {
       make("line", { class: "grid", x1: box.left, x2: box.right, y1: y(mark), y2: y(mark) }, svg);
@@ -171,6 +170,7 @@
     const ends = series.flatMap((method) => method.mean.flatMap((m, k) => m == null ? [] : [m, m + (method.std[k] ?? 0)]));
     const { svg, box, y } = frame(figure, data.metric, range(data.metric, [0, ...ends], 10), 280);
     const span = (box.right - box.left) / targets.length, bar = Math.min(26, span * 0.84 / series.length);
+    make("text", { x: box.right, y: box.bottom + 32, "text-anchor": "end" }, svg, "target domain");
     targets.forEach((target, k) => {
       const start = box.left + span * k + (span - bar * series.length) / 2;
       const words = target.split("_"), lines = target.length * 7 > span ? words : [words.join(" ")];
@@ -216,9 +216,7 @@
     if (figure.hidden) return;
     const all = seriesOf(figure);
     if (!state.has(figure)) {
-      const place = (method) => data.first.indexOf(method.name);
-      const rest = [...all].sort((a, b) => place(a) - place(b)).slice(MANY).map((method) => method.name);
-      state.set(figure, new Set(rest));
+      state.set(figure, new Set(all.slice(data.shown).map((method) => method.name)));
     }
     figure.replaceChildren(figure.querySelector("figcaption"));
     if (!all.length) {
