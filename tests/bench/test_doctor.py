@@ -56,7 +56,7 @@ def test_all_checks_run_on_a_gpu(
         assert part in texts
 
 
-def test_a_wait_in_a_step_is_a_problem_with_its_line(pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_in_a_step_is_a_problem(pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     update = UpdateHook.after_train_step
     monkeypatch.setattr(UpdateHook, "after_train_step", lambda hook, algorithm: waiting_update(update, hook, algorithm))
     finding = doctor.check_waits(torch.device("cuda", 0))
