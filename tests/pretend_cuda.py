@@ -17,6 +17,7 @@ It does not simulate speed, memory, or the rounding of CUDA's kernels.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -113,6 +114,8 @@ class PretendCuda:
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(0)
         self.bf16 = True
+        self.sync_debug_mode = 0
+        """As in torch: 0 ignores host waits, 1 warns about them, and 2 makes them errors."""
         self.waits: Counter[Wait] = Counter()
 
     @contextmanager
@@ -126,6 +129,17 @@ class PretendCuda:
 
     def note(self, kind: str) -> None:
         self.waits[Wait(kind, _place())] += 1
+        if kind == "synchronize":  # the host is meant to wait
+            return
+        message = "called a synchronizing CUDA operation"
+        if self.sync_debug_mode == 2:
+            raise RuntimeError(message)
+        if self.sync_debug_mode == 1:
+            frame = _calling_frame()
+            warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        self.sync_debug_mode = mode if isinstance(mode, int) else ("default", "warn", "error").index(mode)
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -151,17 +165,23 @@ def on_device(values: torch.Tensor) -> PretendTensor:
         return PretendTensor(values.detach())
 
 
+def _calling_frame() -> Any:
+    """The innermost frame of USB or of this package; that of the test if there is none."""
+    frame: Any = sys._getframe(2)
+    while frame.f_back is not None and not {"semilearn", "semilearn_ext"} & set(Path(frame.f_code.co_filename).parts):
+        frame = frame.f_back
+    return frame
+
+
 def _place() -> str:
     """``semilearn/algorithms/fixmatch/fixmatch.py:112`` of USB, or a file and function of this package."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        parts = Path(frame.f_code.co_filename).parts
-        if "semilearn" in parts:
-            return "/".join(parts[parts.index("semilearn") :]) + f":{frame.f_lineno}"
-        if "semilearn_ext" in parts:
-            inside = len(parts) - parts[::-1].index("semilearn_ext") - 1
-            return "/".join(parts[inside:]) + f" {frame.f_code.co_name}"
-        frame = frame.f_back
+    frame = _calling_frame()
+    parts = Path(frame.f_code.co_filename).parts
+    if "semilearn" in parts:
+        return "/".join(parts[parts.index("semilearn") :]) + f":{frame.f_lineno}"
+    if "semilearn_ext" in parts:
+        inside = len(parts) - parts[::-1].index("semilearn_ext") - 1
+        return "/".join(parts[inside:]) + f" {frame.f_code.co_name}"
     return "elsewhere"
 
 
@@ -362,6 +382,8 @@ def pretend() -> Iterator[PretendCuda]:
         "is_bf16_supported": lambda including_emulation=True: device.bf16,
         "mem_get_info": lambda _=None: (MEMORY, MEMORY),
         "synchronize": lambda _=None: device.note("synchronize"),
+        "get_sync_debug_mode": lambda: device.sync_debug_mode,
+        "set_sync_debug_mode": device.set_sync_debug_mode,
         "get_rng_state": lambda _=None: device.generator.get_state(),
         "set_rng_state": lambda state, _=None: device.generator.set_state(state),
         "manual_seed_all": lambda seed: device.generator.manual_seed(seed),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from semilearn_ext.bench.budget import host_waits
 from tests.pretend_cuda import PretendCuda, Wait
 
 WAITS: dict[str, Callable[[torch.Tensor], object]] = {
@@ -52,6 +53,18 @@ def test_waits_are_recorded(kind: str, pretend_cuda: PretendCuda, x: torch.Tenso
     with pretend_cuda.counted() as waits:
         WAITS[kind](x)
     assert waits == {Wait(kind, "elsewhere"): 1}
+
+
+@pytest.mark.parametrize("kind", WAITS.keys() - {"synchronize"})
+def test_waits_are_reported_as_by_torch(kind: str, pretend_cuda: PretendCuda, x: torch.Tensor) -> None:
+    """``torch.cuda.synchronize`` is no mistake, so torch does not report it."""
+    with host_waits(x.device) as waits:
+        WAITS[kind](x)
+        torch.cuda.synchronize()
+    assert sum(waits.values()) == 1
+    torch.cuda.set_sync_debug_mode("error")
+    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+        WAITS[kind](x)
 
 
 @pytest.mark.parametrize("kind", NO_WAITS)

@@ -13,15 +13,18 @@ from pathlib import Path
 import torch
 
 DRIVER = Path("/proc/driver/nvidia/version")
-SIGNS = (DRIVER, Path("/dev/nvidiactl"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
+CONTROL = Path("/dev/nvidiactl")
+SIGNS = (DRIVER, CONTROL, Path("/usr/lib/wsl/lib/libcuda.so.1"))
 """Files that exist only with an NVIDIA driver: on Linux, in containers, and in the Windows Subsystem for Linux."""
+HIDDEN = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES with which the user, or SLURM, hides all GPUs."""
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """The oldest driver for each major version of CUDA."""
 
 
 def unusable_gpu(number: int = 0) -> str:
     """Why GPU ``number`` cannot be used and what to install; empty if it can be used or does not exist."""
-    if torch.version.hip is not None or os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+    if torch.version.hip is not None or os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in HIDDEN:
         return ""
     if torch.cuda.is_available():
         try:
@@ -37,6 +40,11 @@ def unusable_gpu(number: int = 0) -> str:
         return (
             f"its driver {driver} is too old for CUDA {torch.version.cuda}, which the installed torch uses; install "
             f"driver {oldest} or newer, or a build of torch for an older CUDA"
+        )
+    if driver and not CONTROL.exists():
+        return (
+            f"its driver {driver} is loaded, but {CONTROL} does not exist; in a container, start it with GPUs (Docker: "
+            f"--gpus all), elsewhere check nvidia-smi"
         )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     hint = "" if visible is None else f" and CUDA_VISIBLE_DEVICES={visible}"

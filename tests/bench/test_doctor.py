@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from collections.abc import Callable
@@ -14,8 +15,11 @@ import torch
 from semilearn_ext.__main__ import main
 from semilearn_ext.bench import doctor
 from semilearn_ext.bench.doctor import NOTE, OK, PROBLEM
+from semilearn_ext.engine.base import SSDGBase
+from semilearn_ext.engine.hooks import UpdateHook
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, settings_from
+from tests.pretend_cuda import PretendCuda
 
 CPU = torch.device("cpu")
 
@@ -35,6 +39,34 @@ def test_without_a_gpu_the_other_checks_run(
         assert [line for line in lines if line.startswith("ok") and step in line and "as on the CPU" in line]
     assert [line for line in lines if "views per second" in line and "measured on a CPU" in line]
     assert lines[-1].startswith("all ")
+
+
+def test_all_checks_run_on_a_gpu(
+    tiny: Callable[..., Settings], pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except that of the throughput, which a simulated GPU cannot pass."""
+    small = functools.partial(doctor.check_throughput, count=4, size=32, rounds=1)
+    monkeypatch.setattr(doctor, "check_throughput", small)
+    findings = list(doctor.examine("cuda", ["fixmatch_upcsc"], {"cache_dir": tiny().cache_dir}))
+    statuses = {finding.check: finding.status for finding in findings}
+    assert [*statuses] == ["versions", "gpu", "memory", "shm", "precision", "views", "step", "waits", "throughput"]
+    assert {name for name, status in statuses.items() if status != OK} <= {"shm", "throughput"}, findings
+    texts = " ".join(finding.text for finding in findings)
+    for part in ("cuda:0 (pretend)", "bf16, views on device", "8.6 GB of GPU memory", "never waits", "0 of "):
+        assert part in texts
+
+
+def test_a_wait_in_a_step_is_a_problem(pretend_cuda: PretendCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = UpdateHook.after_train_step
+    monkeypatch.setattr(UpdateHook, "after_train_step", lambda hook, algorithm: waiting_update(update, hook, algorithm))
+    finding = doctor.check_waits(torch.device("cuda", 0))
+    assert finding.status == PROBLEM
+    assert "(1)" in finding.text
+
+
+def waiting_update(update: Callable[..., None], hook: UpdateHook, algorithm: SSDGBase) -> None:
+    algorithm.out_dict["loss"].item()
+    update(hook, algorithm)
 
 
 def test_a_problem_is_one_line_and_the_command_fails(

@@ -13,6 +13,7 @@ from semilearn_ext.bench.budget import Part, host_waits, table
 from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
+from tests.pretend_cuda import PretendCuda
 
 
 def test_every_part_is_counted(tiny: Callable[..., Settings]) -> None:
@@ -25,6 +26,13 @@ def test_every_part_is_counted(tiny: Callable[..., Settings]) -> None:
         (line,) = [line for line in report.splitlines() if line.startswith(f"{name}  ")]
         assert line.removeprefix(name).split()[0] == str(times)
     assert "measured on a CPU" in report
+
+
+def test_every_part_is_measured_on_a_gpu(tinier: Callable[..., Settings], pretend_cuda: PretendCuda) -> None:
+    lines, rate = epoch._report(tinier(device="cuda"), (11, 3, 4), steps=2)
+    assert rate > 0
+    assert "bf16, views on device" in lines[0]
+    assert not any("measured on a CPU" in line for line in lines)
 
 
 @pytest.mark.parametrize("part", ["step", "epoch"])

@@ -28,6 +28,7 @@ def run(settings: list[Settings], folder: Path) -> list[list[dict[str, Any]]]:
 
 def _process(rank: int, settings: list[Settings], folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(WORLD), "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
     for number, case in enumerate(settings):
         torch.save(step(case, training.join_processes(case)), folder / f"{number}_{rank}.pt")

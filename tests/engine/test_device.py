@@ -72,7 +72,8 @@ def test_an_apple_gpu_without_memory_is_not_used(monkeypatch: pytest.MonkeyPatch
 
 def test_several_processes_on_an_apple_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """gloo moves no tensors of Apple's GPUs."""
-    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")):
+    numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**numbers, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("semilearn_ext.engine.device.choose_device", lambda *_: torch.device("mps"))
     with pytest.raises(UserError, match="several processes cannot share an Apple GPU; start a single process, or use"):

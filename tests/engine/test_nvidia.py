@@ -24,6 +24,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(MODULE.format(kind="", version="470.57.02"))
     monkeypatch.setattr(nvidia, "DRIVER", path)
     monkeypatch.setattr(nvidia, "SIGNS", (path,))
+    monkeypatch.setattr(nvidia, "CONTROL", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.version, "hip", None)
@@ -52,7 +53,15 @@ def test_a_driver_that_does_not_respond_is_named(driver: Path, module: str) -> N
     assert nvidia.unusable_gpu() == "its driver 580.65.06 does not respond; check nvidia-smi"
 
 
-@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_container_without_gpus_is_named(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version of the host's driver can be read in every container, but the GPU's device files cannot."""
+    driver.write_text(OPEN_MODULE.format(version="580.65.06"))
+    monkeypatch.setattr(nvidia, "CONTROL", driver / "missing")
+    with pytest.warns(UserWarning, match=r"NVIDIA GPU: its driver 580.65.06 is loaded, but .* \(Docker: --gpus all\)"):
+        assert choose_device(settings_from()).type in ("cpu", "mps")
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "NoDevFiles"])
 def test_a_gpu_hidden_by_the_user_gives_no_warning(
     driver: Path, visible: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:

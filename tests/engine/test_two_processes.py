@@ -137,6 +137,7 @@ def _load(rank: int, settings: Settings, folder: Path) -> None:
 
 def _connect(rank: int, folder: Path) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(WORLD), "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     dist.init_process_group("gloo", f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
 
 
