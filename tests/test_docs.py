@@ -61,6 +61,13 @@ def test_every_table_is_on_a_page() -> None:
     assert set(re.findall(r"<!-- list: (\w+) -->\n\|", text)) == set(listing.TABLES)
 
 
+def test_the_readme_names_every_base_algorithm() -> None:
+    names = (ROOT / "README.md").read_text().split("<!-- list: names -->")[1].split("<!-- end of list -->")[0]
+    assert max(len(line) for line in names.splitlines()) <= 120
+    available = {spec.name for spec in registry.ALGORITHMS if not spec.unavailable}
+    assert set(re.findall(r"`(\w+)`", names)) == available
+
+
 def test_tables_show_the_content_of_the_specs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- list: plugins -->\nold\n<!-- end of list -->\nafter\n")
@@ -73,7 +80,7 @@ def test_tables_show_the_content_of_the_specs(tmp_path: Path) -> None:
     upcsc = registry.PLUGINS.get("upcsc", "test")
     assert f"| `<base>_upcsc` | [{upcsc.title}]({upcsc.paper}) | {upcsc.about} |" in lines
     page.write_text("<!-- list: plugin -->\n<!-- end of list -->\n")
-    with pytest.raises(UserError, match="unknown table 'plugin'; did you mean 'plugins'"):
+    with pytest.raises(UserError, match="unknown list 'plugin'; did you mean 'plugins'"):
         main(["list", "--markdown", str(page)])
     with pytest.raises(UserError, match="no such file"):
         main(["list", "--markdown", str(tmp_path / "nowhere.md")])
