@@ -27,16 +27,17 @@ _METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
 
 
-def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFrame:
-    """The runs of ``methods`` (all if empty) below ``roots``: finished and comparable, one experiment per method."""
-    runs, unfinished, warnings = read_all(roots)
-    if warnings:
-        raise UserError(warnings[0].removesuffix("; left out"))
+def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+    """The runs of ``methods`` (all if empty) below ``roots``: finished and comparable, one experiment per method.
+
+    Also returns one message per result of another format, which is left out.
+    """
+    runs, unfinished, warnings = read_all(roots, strict=True)
     if len(unfinished):
         path = unfinished.loc[0, "path"]
         raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
     if runs.empty:
-        raise UserError(f"{', '.join(map(str, roots))}: contains no runs")
+        raise UserError(warnings[0] if warnings else f"{', '.join(map(str, roots))}: contains no runs")
     if methods:
         chosen = find_methods(methods, runs["method"], "--methods")
         runs = runs[runs["method"].isin(chosen)].reset_index(drop=True)
@@ -60,7 +61,7 @@ def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFram
     if len(duplicates):
         first, second = duplicates["path"].iloc[:2]
         raise UserError(f"{first} and {second}: both are the same run; pass only one of them")
-    return runs
+    return runs, warnings
 
 
 def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[str]]:
@@ -134,7 +135,7 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
 
 def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str] = ()) -> str:
     """Draw the curves of ``methods``, or of all methods with runs below ``roots``."""
-    runs = read_runs(roots, methods)
+    runs, outdated = read_runs(roots, methods)
     dataset, labels = runs.loc[0, "dataset"], int(runs.loc[0, "labels"])
     points, unread = read_points(runs, metric)
     order = domains_of(dataset)
@@ -151,4 +152,4 @@ def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str
     last = table[table["target"] == panels[-1]].groupby("method", sort=False).tail(1)
     body = last.to_string(index=False, float_format=lambda value: f"{value:.{metric.decimals}f}")
     heading = f"{metric.axis}, {setting_title(dataset, labels)}, last epoch"
-    return "\n".join([heading, body, *unread, *left_out, *style.wrote(written)])
+    return "\n".join([heading, body, *outdated, *unread, *left_out, *style.wrote(written)])
