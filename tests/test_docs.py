@@ -179,19 +179,27 @@ def _called(code: str) -> str:
 COMMANDS = sorted(set(commands()))
 
 
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that the commands of the docs name: extensions, runs, images."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the commands of the docs name: extensions, runs, images. Tests only read it."""
+    root = tmp_path_factory.mktemp("docs")
     for name, code in examples().items():
-        (tmp_path / name).write_text(code)
+        (root / name).write_text(code)
     for seed in range(1, 6):
         for target in domains("digits_mini"):
             for plugins, accuracy in (((), 70), (("upcsc",), 72)):
                 fields = {"target_domain": target, "seed": seed, "labels_per_class": 2}
                 more = {"unlabeled/keep_rate": 0.5, "train/name": 0.1, "train/total_loss": 0.2}
-                write_run(tmp_path / "runs", accuracy + seed, plugins=plugins, **fields, config=fields, more=more)
+                write_run(root / "runs", accuracy + seed, plugins=plugins, **fields, config=fields, more=more)
     for domain in ("day", "night", "dusk"):
-        (tmp_path / "my_images" / domain / "cat").mkdir(parents=True)
+        (root / "my_images" / domain / "cat").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def in_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, which is the working directory of the test."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -204,8 +212,9 @@ def test_there_are_commands_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: {command.text}"[:90])
-def test_commands_are_valid(command: Command, in_folder: Path) -> None:
+def test_commands_are_valid(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown flags, values and names are errors; the settings of trainings and sweeps are resolved completely."""
+    monkeypatch.chdir(folder)
     if {"--help", "-h"} & set(command.words):
         with pytest.raises(SystemExit) as stop:
             parser().parse_args(command.words)
