@@ -119,7 +119,8 @@ def from_environment() -> ProcessGroup:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     given = {name: os.environ.get(name, "0") for name in names}
     numbers = [int(word) if re.fullmatch(r"[0-9]{1,9}", word) else -1 for word in given.values()]
-    is_complete = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    # Processes that are already connected do not need the address of the first one.
+    is_complete = dist.is_initialized() or {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
     if min(numbers) < 0 or numbers[0] >= numbers[1] or not is_complete:
         described = " ".join(f"{name}={shown(word)}" for name, word in given.items())
         raise UserError(f"{described}: not the environment variables of torchrun; unset RANK, or start with torchrun")

@@ -1,12 +1,13 @@
-"""``ssdg list``, and the tables in the Markdown docs. Imports neither torch nor USB.
+"""``ssdg list``, and the generated parts of the Markdown docs. Imports neither torch nor USB.
 
 A Markdown file contains a table between ``<!-- list: NAME -->`` and ``<!-- end of list -->``, with one of the names in
-``TABLES``. :func:`update` writes these tables from the specs.
+``TABLES``, or the names of the base algorithms (``names``). :func:`update` writes them from the specs.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from semilearn_ext.errors import UserError, did_you_mean
@@ -55,16 +56,19 @@ def _options(options: Mapping[str, Option]) -> str:
 
 
 def update(text: str, where: str) -> str:
-    """``text`` with all tables between markers updated."""
-    return _MARKED.sub(lambda match: f"{match[1]}\n{_table(match[2], where)}\n{match[3]}", text)
+    """``text`` with everything between markers updated."""
+    return _MARKED.sub(lambda match: f"{match[1]}\n{_block(match[2], where)}\n{match[3]}", text)
 
 
 _MARKED = re.compile(r"(<!-- list: (\w+) -->)\n.*?(<!-- end of list -->)", re.DOTALL)
 
 
-def _table(name: str, where: str) -> str:
+def _block(name: str, where: str) -> str:
+    if name == "names":
+        return _names()
     if name not in TABLES:
-        raise UserError(f"{where}: unknown table {name!r}{did_you_mean(name, TABLES)} (known: {', '.join(TABLES)})")
+        known = ("names", *TABLES)
+        raise UserError(f"{where}: unknown list {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})")
     header, *rows = TABLES[name]()
     return "\n".join(_row(cells) for cells in (header, ["---"] * len(header), *rows))
 
@@ -77,6 +81,12 @@ def _about(spec: Spec) -> tuple[str, str]:
     """The title, linked to the paper if there is one, and the description."""
     about = spec.about.replace("<", "&lt;").replace("*", chr(92) + "*")
     return f"[{spec.title}]({spec.paper})" if spec.paper else spec.title, about
+
+
+def _names() -> str:
+    """The names of the base algorithms that can be used, in lines of 120 characters."""
+    names = ", ".join(f"`{spec.name}`" for spec in _algorithms() if not spec.unavailable)
+    return textwrap.fill(names, 120, break_on_hyphens=False)
 
 
 def _methods() -> list[Sequence[str]]:

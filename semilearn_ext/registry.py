@@ -31,13 +31,20 @@ class Registry(Generic[S]):
         self._specs: dict[str, S] = {}
 
     def check_is_new(self, name: str, origin: str) -> None:
-        if name in self._specs:
-            raise UserError(
-                f"{origin}: {self.kind} {name!r} is already defined in {self.origins[name]}; choose another name"
-            )
+        for known in self._specs:
+            if known.casefold() == name.casefold():  # some file systems do not distinguish the folders of their runs
+                raise UserError(
+                    f"{origin}: {self.kind} {known!r} is already defined in {self.origins[known]}; choose another name"
+                )
 
     def add(self, spec: S, origin: str = HOME) -> None:
         self.check_is_new(spec.name, origin)
+        for known in self:
+            if spec.title and known.title == spec.title:
+                raise UserError(
+                    f"{origin}: title {spec.title!r} of {self.kind} {spec.name!r} is already that of {known.name!r}; "
+                    f"choose another title, because tables show it"
+                )
         self._specs[spec.name] = spec
         self.origins[spec.name] = origin
 

@@ -61,6 +61,13 @@ def test_every_table_is_on_a_page() -> None:
     assert set(re.findall(r"<!-- list: (\w+) -->\n\|", text)) == set(listing.TABLES)
 
 
+def test_the_readme_names_every_base_algorithm() -> None:
+    names = (ROOT / "README.md").read_text().split("<!-- list: names -->")[1].split("<!-- end of list -->")[0]
+    assert max(len(line) for line in names.splitlines()) <= 120
+    available = {spec.name for spec in registry.ALGORITHMS if not spec.unavailable}
+    assert set(re.findall(r"`(\w+)`", names)) == available
+
+
 def test_tables_show_the_content_of_the_specs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- list: plugins -->\nold\n<!-- end of list -->\nafter\n")
@@ -73,7 +80,7 @@ def test_tables_show_the_content_of_the_specs(tmp_path: Path) -> None:
     upcsc = registry.PLUGINS.get("upcsc", "test")
     assert f"| `<base>_upcsc` | [{upcsc.title}]({upcsc.paper}) | {upcsc.about} |" in lines
     page.write_text("<!-- list: plugin -->\n<!-- end of list -->\n")
-    with pytest.raises(UserError, match="unknown table 'plugin'; did you mean 'plugins'"):
+    with pytest.raises(UserError, match="unknown list 'plugin'; did you mean 'plugins'"):
         main(["list", "--markdown", str(page)])
     with pytest.raises(UserError, match="no such file"):
         main(["list", "--markdown", str(tmp_path / "nowhere.md")])
@@ -172,19 +179,27 @@ def _called(code: str) -> str:
 COMMANDS = sorted(set(commands()))
 
 
-@pytest.fixture
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files that the commands of the docs name: extensions, runs, images."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the commands of the docs name: extensions, runs, images. Tests only read it."""
+    root = tmp_path_factory.mktemp("docs")
     for name, code in examples().items():
-        (tmp_path / name).write_text(code)
+        (root / name).write_text(code)
     for seed in range(1, 6):
         for target in domains("digits_mini"):
             for plugins, accuracy in (((), 70), (("upcsc",), 72)):
                 fields = {"target_domain": target, "seed": seed, "labels_per_class": 2}
                 more = {"unlabeled/keep_rate": 0.5, "train/name": 0.1, "train/total_loss": 0.2}
-                write_run(tmp_path / "runs", accuracy + seed, plugins=plugins, **fields, config=fields, more=more)
+                write_run(root / "runs", accuracy + seed, plugins=plugins, **fields, config=fields, more=more)
     for domain in ("day", "night", "dusk"):
-        (tmp_path / "my_images" / domain / "cat").mkdir(parents=True)
+        (root / "my_images" / domain / "cat").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def in_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, which is the working directory of the test."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -197,8 +212,9 @@ def test_there_are_commands_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: {command.text}"[:90])
-def test_commands_are_valid(command: Command, in_folder: Path) -> None:
+def test_commands_are_valid(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown flags, values and names are errors; the settings of trainings and sweeps are resolved completely."""
+    monkeypatch.chdir(folder)
     if {"--help", "-h"} & set(command.words):
         with pytest.raises(SystemExit) as stop:
             parser().parse_args(command.words)

@@ -49,11 +49,11 @@ def test_warnings_of_this_package_are_one_line_and_others_name_their_origin(
 ) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     show_warnings_on_one_line()
-    ours, theirs = (
+    of_package, of_others = (
         warnings.formatwarning("slow\nhere", UserWarning, file, 3) for file in (errors.__file__, "/other/file.py")
     )
-    assert ours == "warning: slow here\n"
-    assert theirs.startswith("/other/file.py:3: UserWarning: slow")
+    assert of_package == "warning: slow here\n"
+    assert of_others.startswith("/other/file.py:3: UserWarning: slow")
 
 
 def test_other_errors_are_bugs_and_keep_their_traceback() -> None:

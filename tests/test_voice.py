@@ -67,7 +67,7 @@ def test_plain_english(pattern: str, advice: str) -> None:
 
 def test_local_names_say_what_they_hold() -> None:
     vague = []
-    for path in sorted((ROOT / "semilearn_ext").rglob("*.py")):
+    for path in sorted([*(ROOT / "semilearn_ext").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             name = node.id if is_stored else node.arg if isinstance(node, ast.arg) else ""

@@ -29,16 +29,17 @@ _METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
 
 
-def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFrame:
-    """The runs of ``methods`` (all if empty) below ``roots``: finished and comparable, one experiment per method."""
-    runs, unfinished, warnings = read_all(roots)
-    if warnings:
-        raise UserError(warnings[0].removesuffix("; left out"))
+def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+    """The runs of ``methods`` (all if empty) below ``roots``: finished and comparable, one experiment per method.
+
+    Also returns one message per result of another format, which is left out.
+    """
+    runs, unfinished, warnings = read_all(roots, strict=True)
     if len(unfinished):
         path = unfinished.loc[0, "path"]
         raise UserError(f"{path}: the run is not finished; re-run its training command to resume it")
     if runs.empty:
-        raise UserError(f"{', '.join(map(str, roots))}: contains no runs")
+        raise UserError(warnings[0] if warnings else f"{', '.join(map(str, roots))}: contains no runs")
     if methods:
         chosen = find_methods(methods, runs["method"], "--methods")
         runs = runs[runs["method"].isin(chosen)].reset_index(drop=True)
@@ -62,7 +63,7 @@ def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> pd.DataFram
     if len(duplicates):
         first, second = duplicates["path"].iloc[:2]
         raise UserError(f"{first} and {second}: both are the same run; pass only one of them")
-    return runs
+    return runs, warnings
 
 
 def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[str]]:
@@ -139,7 +140,7 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
 
 def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str] = ()) -> str:
     """Draw the curves of ``methods``, or of at most six of those with runs below ``roots``."""
-    runs = read_runs(roots, methods)
+    runs, outdated = read_runs(roots, methods)
     shown = list(dict.fromkeys(runs["method"])) if methods else pairs_first(runs["method"])[:MAX_LINES]
     hidden = [method for method in dict.fromkeys(runs["method"]) if method not in shown]
     runs = runs[runs["method"].isin(shown)].reset_index(drop=True)
@@ -161,4 +162,5 @@ def main(roots: Sequence[Path], out: Path, metric: Metric, methods: Sequence[str
     heading = f"{metric.axis}, {setting_title(dataset, labels)}, last epoch"
     names = ",".join(method.name for method in hidden)
     more = [f"Not drawn, because more than {MAX_LINES} lines are hard to tell apart (--methods chooses): {names}"]
-    return "\n".join([heading, body, *unread, *left_out, *(more if hidden else []), *style.wrote(written)])
+    notes = [*outdated, *unread, *left_out, *(more if hidden else [])]
+    return "\n".join([heading, body, *notes, *style.wrote(written)])

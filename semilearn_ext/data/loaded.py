@@ -65,10 +65,10 @@ def check_loaded(spec: DatasetSpec, loaded: Any) -> None:
                 f"{where}: {item.name}: the label must be a number from 0 to {len(loaded.classes) - 1}, got "
                 f"{shown(item.label)}"
             )
-    found = {item.domain for item in loaded.items}
-    if spec.domains and found != set(spec.domains):
+    domains = {item.domain for item in loaded.items}
+    if spec.domains and domains != set(spec.domains):
         raise UserError(
-            f"{where}: it has images of {', '.join(sorted(found))}, but its spec declares {', '.join(spec.domains)}"
+            f"{where}: it has images of {', '.join(sorted(domains))}, but its spec declares {', '.join(spec.domains)}"
         )
     if len({item.name for item in loaded.items}) != len(loaded.items):
         raise UserError(f"{where}: two images have the same name; splits and records need different ones")

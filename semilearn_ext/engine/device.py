@@ -229,4 +229,5 @@ def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
 def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+    threads = torch.get_num_threads()
+    return f"{device} ({threads} {'thread' if threads == 1 else 'threads'})" if device.type == "cpu" else str(device)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.nets.heads import ClassifierHead
+from semilearn_ext.plugins import state
 
 
 class ModelSpec(NamedTuple):
@@ -81,8 +82,8 @@ class Plugin(nn.Module):
     """Adds losses to any base algorithm. A subclass implements :meth:`losses`; the rest is optional.
 
     Parameters and buffers are part of the model, so they are included in the optimizer (with the learning rate
-    ``lr_plugin``), averaged weights and checkpoints. Other attributes are saved in checkpoints too: tensors, numbers,
-    strings, and lists or dicts of them. Any other type is an error when a checkpoint is written.
+    ``lr_plugin``), averaged weights and checkpoints. Other attributes, also of modules inside the plug-in, are saved in
+    checkpoints too: tensors, numbers, strings, and lists or dicts of them. Any other type is an error.
 
     Attributes:
         options: the plug-in's options, by name.
@@ -117,13 +118,11 @@ class Plugin(nn.Module):
         raise NotImplementedError
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Attributes other than parameters, buffers and modules, for ``state_dict``."""
-        own = {name: value for name, value in vars(self).items() if name not in _NOT_STATE}
-        return {name: _saveable(value, f"{type(self).__name__}.{name}") for name, value in own.items()}
+        """Everything that may change and is neither a parameter nor a persistent buffer, for ``state_dict``."""
+        return state.collect(self, ("options", "model", "device", "logs", "wants"), self.logs)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, _moved(value, self.device))
+    def set_extra_state(self, saved: dict[str, Any]) -> None:
+        state.restore(self, saved, self.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Plugin:
         # Called by ``to``: a plug-in without parameters could not tell its device otherwise.
@@ -180,32 +179,3 @@ def _is_scalar_tensor(value: Any) -> bool:
 def _described(value: Any) -> str:
     tensor = value[1] if isinstance(value, tuple) and len(value) == 2 else value
     return f"a tensor of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else shown(value)
-
-
-_NOT_STATE = {*vars(nn.Module()), "options", "model", "device", "logs", "wants"}
-_SCALARS = (bool, int, float, str, type(None))
-_SEQUENCES = (list, tuple, torch.Size)
-
-
-def _saveable(value: Any, where: str) -> Any:
-    """A copy of ``value`` in types that can be saved in a checkpoint, and that have the same type when it is loaded."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) in _SCALARS:
-        return value
-    if type(value) in _SEQUENCES:
-        return type(value)(_saveable(item, where) for item in value)
-    if type(value) is dict:
-        return {_saveable(key, where): _saveable(item, where) for key, item in value.items()}
-    raise UserError(
-        f"{where}: type {type(value).__name__} cannot be saved in a checkpoint; use tensors, numbers, lists or dicts"
-    )
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    """``value`` with its tensors on ``device``."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if type(value) in (list, tuple):
-        return type(value)(_moved(item, device) for item in value)
-    return {key: _moved(item, device) for key, item in value.items()} if type(value) is dict else value

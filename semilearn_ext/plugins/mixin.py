@@ -24,6 +24,7 @@ from semilearn_ext.nets.classifier_net import class_weights, find_classifier, re
 from semilearn_ext.nets.heads import ClassifierHead
 from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants, check_logs, check_losses
 from semilearn_ext.plugins.recorder import StepRecorder
+from semilearn_ext.plugins.state import check_head
 from semilearn_ext.semilearn_api import AlgorithmBase, Hook
 from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
@@ -57,9 +58,11 @@ class PluginMixin(AlgorithmBase):
         # The base algorithm must draw the same random numbers as without plug-ins.
         with torch.random.fork_rng(devices=[]):
             plugins = {plugin.name: self._build(plugin, spec) for plugin in self.plugin_specs}
-            heads = [head for plugin in plugins.values() if (head := plugin.head()) is not None]
+            heads = {name: head for name, plugin in plugins.items() if (head := plugin.head()) is not None}
+        for name, head in heads.items():
+            check_head(name, head)
         self.bare_classifier = find_classifier(model)
-        _attach(model, nn.ModuleDict(plugins), heads[0] if heads else None)
+        _attach(model, nn.ModuleDict(plugins), next(iter(heads.values()), None))
         if self.distributed:
             model.register_forward_hook(_use_plugin_parameters)
         return model

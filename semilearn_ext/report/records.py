@@ -15,7 +15,7 @@ from semilearn_ext.report.methods import MethodId, domains_of
 from semilearn_ext.report.metrics import Metric
 from semilearn_ext.report.record_files import EXPERIMENT_FILE, Source, read_experiment
 from semilearn_ext.runs.find import MARKERS, find_folders
-from semilearn_ext.runs.folder import RunFolder, RunName
+from semilearn_ext.runs.folder import OtherFormat, RunFolder, RunName
 from semilearn_ext.runs.result import AVERAGES, PROTOCOLS
 from semilearn_ext.settings.content import FOLDER
 
@@ -46,8 +46,12 @@ def read_records(roots: Sequence[Path]) -> Records:
     return Records(runs, unfinished, [*warnings, *duplicates, *_different_images(runs)])
 
 
-def read_all(roots: Sequence[Path]) -> Records:
-    """All results at or below ``roots``, in run folders and in records, including duplicates."""
+def read_all(roots: Sequence[Path], *, strict: bool = False) -> Records:
+    """All results at or below ``roots``, in run folders and in records, including duplicates.
+
+    Args:
+        strict: raise an error for damaged results; those of another format are left out with a warning in any case.
+    """
     warnings: list[str] = []
     rows: list[dict[str, Any]] = []
     unfinished: list[dict[str, Any]] = []
@@ -65,6 +69,8 @@ def read_all(roots: Sequence[Path]) -> Records:
                 dataset = _dataset(name.dataset, folder, str(path), own_data)
                 unfinished.append({"dataset": dataset, "target": name.target, "path": path})
         except UserError as error:
+            if strict and not isinstance(error, OtherFormat):
+                raise
             warnings.append(f"{error}; left out")
     runs = pd.DataFrame(rows, columns=COLUMNS).sort_values([*RUN, *IDENTITY], kind="stable", ignore_index=True)
     return Records(runs, pd.DataFrame(unfinished, columns=["dataset", "target", "path"]), warnings)

@@ -88,6 +88,10 @@ def run_path(settings: Settings) -> Path:
     return Path(settings.save_dir).expanduser() / name.path
 
 
+class OtherFormat(UserError):
+    """A result of another format version, or of another program."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Reads and writes the files of one run, and owns their names.
@@ -187,7 +191,7 @@ class RunFolder:
         content = read_bytes(self.result_file)
         result = parse_object(content, self.result_file)
         if result.get("format") != FORMAT:
-            raise UserError(
+            raise OtherFormat(
                 f"{self.result_file}: not a result of format {FORMAT}; train the run again with --overwrite"
             )
         # Both fields are always written together, so damage to the name of one of them is detected as well.

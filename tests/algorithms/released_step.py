@@ -82,9 +82,9 @@ def method_of(stem: str) -> str:
 
 
 def our_name(name: str) -> str:
-    for theirs, ours in NAMES.items():
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
+    for recorded, own in NAMES.items():
+        if name.startswith(recorded):
+            return own + name.removeprefix(recorded)
     raise KeyError(name)
 
 
@@ -203,7 +203,7 @@ class Repeated:
             plugin.draw = lambda: (numbers["other_domain"], numbers["last_rank"])
 
     def step(self) -> StepLoss:
-        batch = {ours: self.recorded.numbers[theirs] for ours, theirs in VIEWS.items()}
+        batch = {name: self.recorded.numbers[recorded_name] for name, recorded_name in VIEWS.items()}
         for stream, images in (("lb", batch["x_lb"]), ("ulb", batch["x_ulb_w"])):
             position = torch.arange(len(images))
             batch |= {f"idx_{stream}": position, f"d_{stream}": position // (len(images) // self.recorded.domains)}
@@ -224,12 +224,12 @@ class Repeated:
     def _compare_losses(self, outcome: StepLoss) -> None:
         numbers, terms = self.recorded.numbers, outcome.terms
         assert outcome.total.item() == pytest.approx(float(numbers["loss_total"]), abs=1e-9)
-        for theirs in sorted(name for name in numbers if name.startswith("loss_")):
-            ours = LOSSES[theirs]
-            if ours == ("total_loss",) and "train/total_loss" not in terms:
+        for recorded_name in sorted(name for name in numbers if name.startswith("loss_")):
+            parts = LOSSES[recorded_name]
+            if parts == ("total_loss",) and "train/total_loss" not in terms:
                 continue  # ERM has one loss
-            value = sum(float(terms[f"train/{n}"]) * float(terms.get(f"train/{n}_weight", 1.0)) for n in ours)
-            assert value == pytest.approx(float(numbers[theirs]), abs=1e-9), theirs
+            value = sum(float(terms[f"train/{n}"]) * float(terms.get(f"train/{n}_weight", 1.0)) for n in parts)
+            assert value == pytest.approx(float(numbers[recorded_name]), abs=1e-9), recorded_name
         if "keep_rate_unlabelled" in numbers and self.recorded.method.endswith("upcsc"):
             keep_rate = self.algorithm.step_output(Wants()).mask.double().mean()
             assert float(keep_rate) == pytest.approx(float(numbers["keep_rate_unlabelled"]), abs=1e-6)

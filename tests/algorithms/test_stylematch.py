@@ -55,8 +55,8 @@ def test_batches_need_not_be_sorted_by_domain() -> None:
         others = domain[partners[own]].unique()
         assert len(others) == 1
         assert int(others) != number
-        theirs = (domain == others).nonzero()[:, 0]
-        assert partners[own].tolist() == [int(theirs[k % len(theirs)]) for k in range(len(own))]
+        candidates = (domain == others).nonzero()[:, 0]
+        assert partners[own].tolist() == [int(candidates[k % len(candidates)]) for k in range(len(own))]
 
 
 def test_styles_change_with_the_step_and_not_with_the_method() -> None:

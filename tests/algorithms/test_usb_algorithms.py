@@ -42,9 +42,9 @@ def build(settings: Settings) -> Any:
 def test_usb_keeps_its_own_classes_under_its_own_names() -> None:
     for name in RUNNABLE:
         assert ALGORITHMS[name].__module__.startswith("semilearn."), name
-        ours = ALGORITHMS[f"ssdg_{name}"]
-        assert issubclass(ours, ALGORITHMS[name]), name
-        assert ours.__mro__.index(SSDGBase) > ours.__mro__.index(ALGORITHMS[name]), name
+        on_engine = ALGORITHMS[f"ssdg_{name}"]
+        assert issubclass(on_engine, ALGORITHMS[name]), name
+        assert on_engine.__mro__.index(SSDGBase) > on_engine.__mro__.index(ALGORITHMS[name]), name
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_any_metric_can_be_drawn(sweep: Path, tmp_path: Path) -> None:
 
 def test_panels_share_their_scale_and_say_what_they_show(sweep: Path) -> None:
     write_run(sweep, algorithm="fixmatch_upc", target_domain="print", seed=1)
-    points, _ = curves.read_points(curves.read_runs([sweep]), ACCURACY)
+    points, _ = curves.read_points(curves.read_runs([sweep])[0], ACCURACY)
     table, _ = curves.average(points, ["pen", "street", "print"])
     figure = curves.draw(table, ["pen", "street", "print"], ACCURACY)
     axes = figure.axes
@@ -137,6 +138,16 @@ def test_at_most_six_methods_are_drawn_unless_others_are_chosen(
     table, _ = curves.average(points, ["pen"])
     lines = curves.draw(table, ["pen"], ACCURACY).axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names) == 9
+
+
+def test_a_result_of_another_format_is_named_and_left_out(sweep: Path, tmp_path: Path) -> None:
+    outdated = write_run(sweep, algorithm="fixmatch", target_domain="pen", seed=9).result_file
+    outdated.write_text(json.dumps({**json.loads(outdated.read_text()), "format": 1}))
+    text = curves.main([sweep], tmp_path, ACCURACY)
+    assert f"{outdated}: not a result of format 2; train the run again with --overwrite; left out" in text
+    assert pd.read_csv(tmp_path / "curves_digits_mini_10lpc.csv")["seeds"].max() == 3
+    with pytest.raises(UserError, match="not a result of format 2"):
+        curves.main([outdated.parent], tmp_path, ACCURACY)
 
 
 def test_runs_that_cannot_be_averaged_are_refused(sweep: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_interval_is_stratified_by_target() -> None:
 
 
 def test_pairs_by_target_and_seed() -> None:
-    ours = pd.DataFrame({"target": list("aab"), "seed": [1, 2, 1], "value": [3.0, 5.0, 1.0]})
-    theirs = pd.DataFrame({"target": list("aabb"), "seed": [1, 2, 1, 2], "value": [2.0, 2.0, 2.0, 9.0]})
-    gain = paired_gain(ours, theirs)
+    with_plugin = pd.DataFrame({"target": list("aab"), "seed": [1, 2, 1], "value": [3.0, 5.0, 1.0]})
+    base = pd.DataFrame({"target": list("aabb"), "seed": [1, 2, 1, 2], "value": [2.0, 2.0, 2.0, 9.0]})
+    gain = paired_gain(with_plugin, base)
     assert (gain.mean, gain.wins, gain.pairs, gain.targets) == (0.5, 2, 3, 2)

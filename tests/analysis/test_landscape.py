@@ -80,14 +80,14 @@ def test_single_precision_gives_the_same_eigenvalues_to_four_digits(pair: tuple[
 
 def test_a_subset_represents_sets_domains_and_classes_in_proportion(pair: tuple[FinishedRun, FinishedRun]) -> None:
     data = load_model(pair[0]).data
-    everything = source_positions(load_model(pair[0]), 0)
-    assert everything == [*data.split.labelled, *data.split.unlabelled]
+    all_positions = source_positions(load_model(pair[0]), 0)
+    assert all_positions == [*data.split.labelled, *data.split.unlabelled]
     chosen = np.array(source_positions(load_model(pair[0]), 400))
     assert len(np.unique(chosen)) == 400
-    share = 400 / len(everything)
+    share = 400 / len(all_positions)
     assert np.isin(chosen, data.split.labelled).sum() == pytest.approx(share * len(data.split.labelled), abs=1)
     for numbers in (data.domains.numpy(), data.labels.numpy()):
-        expected = share * np.bincount(numbers[everything])
+        expected = share * np.bincount(numbers[all_positions])
         np.testing.assert_allclose(np.bincount(numbers[chosen]), expected, atol=6)
 
 

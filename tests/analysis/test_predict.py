@@ -108,13 +108,13 @@ def test_the_training_data_are_not_needed(train_run: TrainRun, tmp_path: Path) -
     }
     fixmatch = train_run(**shared, save_dir=str(tmp_path / "runs"))
     adamatch = train_run(**shared, save_dir=str(tmp_path / "runs"), algorithm="adamatch")
-    mine = shutil.copy(tmp_path / "animals" / "night" / "cat" / "0.png", tmp_path / "mine.png")
-    before = Predictor.load(fixmatch.path)([mine])
+    picture = shutil.copy(tmp_path / "animals" / "night" / "cat" / "0.png", tmp_path / "mine.png")
+    before = Predictor.load(fixmatch.path)([picture])
     assert Predictor.load(adamatch.path).no_confidence == ""
     shutil.rmtree(tmp_path / "animals")
     shutil.rmtree(Path(fixmatch.settings.cache_dir) / "images")
     run_before = content_of(fixmatch.path)
-    pd.testing.assert_frame_equal(Predictor.load(fixmatch.path)([mine]), before)
+    pd.testing.assert_frame_equal(Predictor.load(fixmatch.path)([picture]), before)
     assert content_of(fixmatch.path) == run_before
     assert before["class"].item() in ("cat", "dog")
     assert "the threshold depends on the labelled images" in Predictor.load(adamatch.path).no_confidence

@@ -33,8 +33,8 @@ def test_the_gap_equals_a_plain_loop() -> None:
     squared = [((a - b) ** 2).sum() for i, a in enumerate(both) for b in both[i + 1 :]]
     width = np.median(squared)
 
-    def mean_kernel(first: np.ndarray, second: np.ndarray, same: bool) -> float:
-        pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if not (same and i == j)]
+    def mean_kernel(first: np.ndarray, second: np.ndarray, within: bool) -> float:
+        pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if not (within and i == j)]
         return float(np.mean([np.exp(-((first[i] - second[j]) ** 2).sum() / width) for i, j in pairs]))
 
     expected = mean_kernel(source, source, True) + mean_kernel(target, target, True)

@@ -73,8 +73,8 @@ def test_the_cache_contains_the_decoded_images(pets: Path, tmp_path: Path) -> No
     for images, resize in ((cached.squashed, squash), (cached.center, center_crop)):
         direct = cache.DecodedImages([pets / name for name in names], 16, resize)
         assert torch.equal(images[positions], direct[positions])
-    everything = torch.arange(len(names))
-    differs = (cached.squashed[everything] != cached.center[everything]).flatten(1).any(1)
+    positions_of_all = torch.arange(len(names))
+    differs = (cached.squashed[positions_of_all] != cached.center[positions_of_all]).flatten(1).any(1)
     assert [names[k] for k in differs.nonzero().flatten()] == ["day/cat/pic_001.png", "night/dog/pic_003.png"]
 
 
@@ -96,17 +96,17 @@ def test_every_image_is_decoded_once_for_both_views(
     decoded: list[bytes] = []
     monkeypatch.setattr(cache, "decode", lambda content: decoded.append(content) or decode(content))
     cached, names = opened(pets, tmp_path / "cache")
-    everything = torch.arange(len(names))
-    assert len(cached.squashed[everything]) == len(cached.center[everything]) == len(decoded) == 16
+    positions_of_all = torch.arange(len(names))
+    assert len(cached.squashed[positions_of_all]) == len(cached.center[positions_of_all]) == len(decoded) == 16
 
 
 def test_positions_follow_the_order_of_the_names(pets: Path, tmp_path: Path) -> None:
     stretch(pets, "day/cat/pic_001.png", "night/dog/pic_003.png")
     forward, names = opened(pets, tmp_path / "cache")
     backward = cache.open_cache(pets, names[::-1], 16, tmp_path / "cache", progress=False)
-    everything = torch.arange(len(names))
-    assert torch.equal(forward.squashed[everything], backward.squashed[everything.flip(0)])
-    assert torch.equal(forward.center[everything], backward.center[everything.flip(0)])
+    positions_of_all = torch.arange(len(names))
+    assert torch.equal(forward.squashed[positions_of_all], backward.squashed[positions_of_all.flip(0)])
+    assert torch.equal(forward.center[positions_of_all], backward.center[positions_of_all.flip(0)])
 
 
 def test_a_cache_is_built_once_and_reused_when_the_images_move(

@@ -107,8 +107,8 @@ def test_street_shows_its_neighbours() -> None:
 @pytest.mark.parametrize("name", ["pen", "texture"])
 def test_an_image_does_not_depend_on_the_others(domains: Domains, name: str) -> None:
     originals, labels = digits_generator.handwritten_originals()
-    some = digits_generator.partition(labels)[name][5:8]
-    drawn = digits_generator.draw_handwritten(name, some, originals, labels)
+    chosen = digits_generator.partition(labels)[name][5:8]
+    drawn = digits_generator.draw_handwritten(name, chosen, originals, labels)
     np.testing.assert_array_equal(drawn.images, domains[name].images[5:8])
 
 

@@ -245,8 +245,8 @@ def test_real_pacs(make: Make, tmp_path: Path) -> None:
             make(dataset="pacs", data_dir=REAL_PACS, target_domain=target, labels_per_class=10, cache="none")
         )
         assert len(data.split.labelled) == 210
-        everything = [p for part in data.split for p in part]
-        assert len(everything) == len(set(everything)) == 9991
+        positions = [p for part in data.split for p in part]
+        assert len(positions) == len(set(positions)) == 9991
         assert {data.items[p].domain for p in data.split.target} == {target}
         assert all(data.items[p].domain != target for part in data.split[:3] for p in part)
 

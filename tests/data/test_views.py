@@ -103,8 +103,8 @@ def test_colour_operations_equal_pillows(operation: Operation, share: float, siz
 @pytest.mark.parametrize("operation", GEOMETRIC, ids=lambda operation: operation.name)
 def test_geometric_operations_equal_pillows(operation: Operation, share: float, size: int) -> None:
     images, value = noise(3, size), inside(operation, share)
-    same = apply_one(images, operation, value) == pillow_one(images, operation, value)
-    assert same.float().mean() > 0.995
+    is_equal = apply_one(images, operation, value) == pillow_one(images, operation, value)
+    assert is_equal.float().mean() > 0.995
 
 
 @pytest.mark.parametrize("operation", [op for op in Operation if op != Operation.IDENTITY])
@@ -178,8 +178,8 @@ def strong_reference(images: Tensor, spec: ViewSpec, seed: int) -> Tensor:
 def test_weak_views_equal_the_reference(stored: int, size: int, levels: int, flip: bool) -> None:
     """Equal up to one grey level for each resize."""
     images, spec = noise(64, stored), ViewSpec(size, flip)
-    ours, reference = weak(images, spec, seeded(4)), weak_reference(images, spec, 4)
-    assert level_difference(denormalise(ours, spec), denormalise(reference, spec)).max() <= levels
+    views, reference = weak(images, spec, seeded(4)), weak_reference(images, spec, 4)
+    assert level_difference(denormalise(views, spec), denormalise(reference, spec)).max() <= levels
 
 
 @pytest.mark.parametrize("flip", [True, False])
@@ -187,8 +187,8 @@ def test_weak_views_equal_the_reference(stored: int, size: int, levels: int, fli
 def test_strong_views_equal_the_reference(flip: bool, color: str) -> None:
     """Equal except for a few pixels that differ by one grey level, which the second operation may amplify."""
     images, spec = assorted(32).repeat(60, 1, 1, 1), ViewSpec(32, flip, cutout_color=color)
-    ours, reference = strong(images, spec, seeded(5)), strong_reference(images, spec, 5)
-    difference = level_difference(denormalise(ours, spec), denormalise(reference, spec))
+    views, reference = strong(images, spec, seeded(5)), strong_reference(images, spec, 5)
+    difference = level_difference(denormalise(views, spec), denormalise(reference, spec))
     assert (difference > 0).float().mean() < 0.01
     assert (difference > 1).float().mean() < 0.005
 
@@ -344,8 +344,8 @@ def pacs_pictures() -> list[Image.Image]:
 def test_views_of_pacs_equal_the_reference(pacs_pictures: list[Image.Image], kind: str) -> None:
     spec = ViewSpec(64)
     images = torch.stack([to_tensor(picture) for picture in pacs_pictures])
-    ours = (weak if kind == "weak" else strong)(images, spec, seeded(1))
+    views = (weak if kind == "weak" else strong)(images, spec, seeded(1))
     reference = (weak_reference if kind == "weak" else strong_reference)(images, spec, 1)
-    difference = level_difference(denormalise(ours, spec), denormalise(reference, spec)).float()
+    difference = level_difference(denormalise(views, spec), denormalise(reference, spec)).float()
     assert difference.mean() < 0.3
     assert (difference > 2).float().mean() < 0.01

@@ -131,13 +131,13 @@ def waits_of_a_step(settings: Settings, pretend_cuda: PretendCuda) -> dict[str, 
 
 def test_all_recorded_waits_come_from_usb() -> None:
     """One of them occurs in this package's update: the gradient of FreeMatch's selection of rows by a mask."""
-    ours = {
+    outside_usb = {
         (name.partition("_")[0].partition(" ")[0], wait)
         for name, row in json.loads(FROZEN.read_text()).items()
         for wait in row
         if not wait.startswith("semilearn/")
     }
-    assert ours == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
+    assert outside_usb == {("freematch", "semilearn_ext/engine/hooks.py after_train_step: index by a mask")}
 
 
 @pytest.mark.parametrize("stop", [True, False])

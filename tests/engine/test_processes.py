@@ -15,6 +15,7 @@ from semilearn_ext import distributed
 from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine import sync_batchnorm
 from semilearn_ext.engine.checkpoint import checkpoint_files, load
+from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
 from tests.engine import shared_step
 
@@ -72,6 +73,20 @@ def test_batch_norm_of_several_processes_computes_its_statistics_in_float32(monk
     assert outputs[1].dtype == outputs[0].dtype == torch.bfloat16
     torch.testing.assert_close(outputs[1], outputs[0], rtol=0.02, atol=0.02)
     torch.testing.assert_close(synced.running_var, expected.running_var, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "x"}, {"RANK": "2"}, {"RANK": "0", "MASTER_ADDR": ""}])
+def test_incomplete_variables_of_torchrun_are_refused(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in {**complete, **variables}.items():
+        if value:
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="not the environment variables of torchrun; unset RANK, or start with"):
+        distributed.from_environment()
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("cuda", "nccl"), ("cpu", "gloo")])

@@ -23,8 +23,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(
 
 def test_the_comparison_detects_a_single_bit() -> None:
     state = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
-    same = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
-    assert kills.is_equal(state, same)
+    copy = {"model": {"w": torch.zeros(3)}, "list": [1, float("nan"), torch.tensor(1)]}
+    assert kills.is_equal(state, copy)
     for other in (
         {**state, "model": {"w": torch.tensor([0.0, -0.0, 0.0])}},
         {**state, "model": {"w": torch.zeros(3).double()}},

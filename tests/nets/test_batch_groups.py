@@ -28,8 +28,10 @@ def test_a_compiled_network_gives_the_same_features_and_is_compiled_once_per_gro
     for _ in range(4):
         for sizes in divisions:
             groups = [torch.randn(size, 3, 8, 8) + place for place, size in enumerate(sizes)]
-            for ours, theirs in zip(grouped_features(compiled, groups), grouped_features(plain, groups), strict=True):
-                torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+            for actual, expected in zip(
+                grouped_features(compiled, groups), grouped_features(plain, groups), strict=True
+            ):
+                torch.testing.assert_close(actual, expected, rtol=0, atol=0)
         counts.append(len(compilations))
     assert counts == [2, 2, 2, 2]
     assert torch.equal(compiled.backbone[1].running_mean, plain.backbone[1].running_mean)

@@ -62,9 +62,9 @@ def test_no_complete_seed_in_common(run: Callable[..., Path], tmp_path: Path) ->
 
 
 def test_test_and_interval_equal_scipy() -> None:
-    ours, theirs = np.array([71.0, 74.5, 70.2, 77.7, 73.1]), np.array([70.1, 74.9, 68.0, 74.4, 72.0])
-    difference = ours - theirs
-    assert t_test(ours, theirs) == stats.ttest_rel(ours, theirs).pvalue
+    first, second = np.array([71.0, 74.5, 70.2, 77.7, 73.1]), np.array([70.1, 74.9, 68.0, 74.4, 72.0])
+    difference = first - second
+    assert t_test(first, second) == stats.ttest_rel(first, second).pvalue
     expected = stats.bootstrap((difference,), np.mean, method="percentile", rng=0, n_resamples=9999).confidence_interval
     assert interval(difference) == (expected.low, expected.high)
     assert interval(difference) == interval(difference)

@@ -86,12 +86,13 @@ def test_the_papers_numbers_equal_the_shared_files() -> None:
     if not SHARED.is_dir():
         pytest.skip(f"the paper's own files are not in {SHARED}")
     package = Path(__file__).parents[2] / "semilearn_ext" / "report" / "paper"
-    ours = pd.read_csv(package / "accuracy.csv").fillna({"plugins": "", "variant": ""})
-    theirs = pd.read_csv(SHARED / "paper" / "accuracy.csv")
-    names = ours["base"].str.cat([ours["plugins"], ours["variant"]], sep="_").str.replace("__", "_").str.strip("_")
-    assert list(names) == list(theirs["method"].str.removesuffix("_weighted_proxy"))
-    columns = [name for name in theirs.columns if name != "method"]
-    pd.testing.assert_frame_equal(ours[columns], theirs[columns])
+    packaged = pd.read_csv(package / "accuracy.csv").fillna({"plugins": "", "variant": ""})
+    shared = pd.read_csv(SHARED / "paper" / "accuracy.csv")
+    parts = [packaged["plugins"], packaged["variant"]]
+    names = packaged["base"].str.cat(parts, sep="_").str.replace("__", "_").str.strip("_")
+    assert list(names) == list(shared["method"].str.removesuffix("_weighted_proxy"))
+    columns = [name for name in shared.columns if name != "method"]
+    pd.testing.assert_frame_equal(packaged[columns], shared[columns])
     assert (package / "observation.csv").read_bytes() == (SHARED / "paper" / "observation.csv").read_bytes()
 
 

@@ -65,13 +65,13 @@ def test_options_apply_to_all_of_several_configs(tmp_path: Path) -> None:
 
 
 def test_two_experiments_for_one_folder_are_refused(tmp_path: Path) -> None:
-    same = tmp_path / "low.yaml"
-    same.write_text(f"base: {CONFIG}\np_cutoff: 0.5\n")
+    lower_threshold = tmp_path / "low.yaml"
+    lower_threshold.write_text(f"base: {CONFIG}\np_cutoff: 0.5\n")
     with pytest.raises(
         UserError,
         match=r"two different experiments share this folder; they differ in p_cutoff \(0.95 and 0.5\); set 'variant'",
     ):
-        experiments(grid(tmp_path, configs=[CONFIG, same], targets=["pen"]))
+        experiments(grid(tmp_path, configs=[CONFIG, lower_threshold], targets=["pen"]))
 
 
 def test_all_domains_of_an_image_folder_are_targets(tmp_path: Path) -> None:

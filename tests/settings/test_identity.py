@@ -94,8 +94,8 @@ def test_a_sweep_reads_own_images_once(pets: Path, monkeypatch: pytest.MonkeyPat
     overrides = {"dataset": "folder", "data_dir": str(pets), "cache_dir": str(pets.parent / "cache"), "batch_size": 1}
     grid = Grid(overrides=overrides, seeds=range(50), algorithms=["fixmatch", "freematch"])
     assert len(experiments(grid)) == 200
-    twice = Grid(overrides={**overrides, "seed": 1}, algorithms=["fixmatch", "fixmatch"])
-    assert len(experiments(twice)) == 2
+    repeated = Grid(overrides={**overrides, "seed": 1}, algorithms=["fixmatch", "fixmatch"])
+    assert len(experiments(repeated)) == 2
     assert folders == [pets]
 
 

@@ -112,11 +112,11 @@ def test_resolved_settings_can_be_written_and_read(tmp_path: Path) -> None:
 
 def test_the_hash_depends_only_on_scientific_settings(tmp_path: Path) -> None:
     settings = settings_from(labels_per_class=5)
-    same = [("seed", 9), ("target_domain", "pen"), ("device", "cpu"), ("save_dir", "x"), ("num_workers", 4)]
-    other = [("lr", 0.1), ("labels_per_class", 10), ("epoch", 3), ("algorithm", "uda"), ("p_cutoff", 0.5)]
-    for name, value in same:
+    irrelevant = [("seed", 9), ("target_domain", "pen"), ("device", "cpu"), ("save_dir", "x"), ("num_workers", 4)]
+    relevant = [("lr", 0.1), ("labels_per_class", 10), ("epoch", 3), ("algorithm", "uda"), ("p_cutoff", 0.5)]
+    for name, value in irrelevant:
         assert config_hash(with_values(settings, **{name: value})) == config_hash(settings), name
-    for name, value in other:
+    for name, value in relevant:
         assert config_hash(settings_from(**{"labels_per_class": 5, name: value})) != config_hash(settings), name
 
 

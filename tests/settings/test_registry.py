@@ -121,6 +121,14 @@ def test_a_second_registration_names_both_places(spec: PluginSpec) -> None:
         registry.add(spec, HERE)
 
 
+def test_names_that_differ_only_in_case_and_equal_titles_are_refused() -> None:
+    """Their runs would have the same folder on some file systems, or the same title in tables."""
+    with pytest.raises(UserError, match=r"mine\.py: plug-in 'upcsc' is already defined in semilearn_ext"):
+        registry.add(plugin("UPCSC"), HERE)
+    with pytest.raises(UserError, match="title 'UPCSC' of plug-in 'mine' is already that of 'upcsc'; choose another"):
+        registry.add(replace(plugin(), title="UPCSC"), HERE)
+
+
 @pytest.mark.parametrize(("name", "expected"), [("../x", "names consist of"), ("a b", "names consist of")])
 def test_names_that_could_leave_a_folder_are_refused(name: str, expected: str) -> None:
     with pytest.raises(UserError, match=expected):

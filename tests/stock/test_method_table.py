@@ -48,10 +48,10 @@ def test_every_pair_trains_in_usb_and_on_the_engine_as_documented(
         options = {"num_wu_iter": 1} if name.startswith("dash") else {}
         stock = toy.build(usb_config(algorithm=name, **options))
         method_table.update(stock, toy.first_batch(stock))
-        ours = training.build(make_context(tiny(algorithm=name, **options)))
+        on_engine = training.build(make_context(tiny(algorithm=name, **options)))
         if name.startswith("dash"):
-            ours.warmup()
-        method_table.update(ours, toy.first_batch(ours))
+            on_engine.warmup()
+        method_table.update(on_engine, toy.first_batch(on_engine))
         return method_table.TRAINS
 
     table = method_table.render(step)

@@ -80,8 +80,8 @@ def test_a_loaded_run_continues_with_the_same_numbers(name: str, usb_config: Con
 def assert_same_state(state: dict[str, Any], expected: dict[str, Any]) -> None:
     assert state.keys() == expected.keys()
     for name, value in expected.items():
-        same = torch.equal(state[name], value) if isinstance(value, torch.Tensor) else state[name] == value
-        assert same, name
+        is_equal = torch.equal(state[name], value) if isinstance(value, torch.Tensor) else state[name] == value
+        assert is_equal, name
 
 
 def test_plain_attributes_of_a_plugin_are_saved(usb_config: Config, tmp_path: Path) -> None:

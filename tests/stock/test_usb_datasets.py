@@ -136,9 +136,9 @@ def test_un_augmented_images_are_grouped_by_domain(digits: Callable[..., DomainD
     groups = data["train_lb"].plain_images()
     assert [len(labels) for _, labels in groups] == [30, 30, 30]
     assert all(torch.equal(labels.bincount(), torch.full((10,), 3)) for _, labels in groups)
-    everything = torch.cat([images for images, _ in groups])
+    all_images = torch.cat([images for images, _ in groups])
     item = data["train_lb"].data.store[data["train_lb"].positions[:1]]
-    assert any(torch.equal(image, views.plain(item, data["train_lb"].view)[0]) for image in everything)
+    assert any(torch.equal(image, views.plain(item, data["train_lb"].view)[0]) for image in all_images)
 
 
 @pytest.mark.parametrize("name", ["fixmatch_upcsc", "softmatch_fbcsa", "stylematch_dgwm", "fixmatch_upcsc_fbcsa"])
