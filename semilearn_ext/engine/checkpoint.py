@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from semilearn_ext import files
-from semilearn_ext.engine.checkpoint_structure import check_optimizer, check_structure, is_plain
+from semilearn_ext.engine.checkpoint_structure import check_optimizer, check_plain, check_structure
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.semilearn_api import Hook
@@ -197,13 +197,7 @@ def restore_plain_state(target: Any, state: dict[str, Any], device: torch.device
         known = getattr(target, name, None)
         if not isinstance(known, torch.Tensor | float | int | None):
             raise TypeError(f"{name} is not part of the state")
-        if not is_plain(value) or (known is not None and value is None):
-            raise TypeError(f"{name} is neither a tensor nor a number")
-        if isinstance(known, torch.Tensor) and isinstance(value, torch.Tensor):
-            if known.shape != value.shape:
-                raise ValueError(f"{name} has the shape {tuple(value.shape)} instead of {tuple(known.shape)}")
-            if known.is_floating_point() != value.is_floating_point():
-                raise ValueError(f"{name} has the type {value.dtype} instead of {known.dtype}")
+        check_plain(value, known, name)
         setattr(target, name, value.to(device) if isinstance(value, torch.Tensor) else value)
 
 

@@ -37,17 +37,32 @@ def check_structure(state: Mapping[str, Any], algorithm: SSDGBase) -> None:
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Raise a ValueError if a tensor that was loaded into the optimizer does not fit its parameter."""
+    """Raise a ValueError if a tensor that was loaded into the optimizer does not fit its parameter, or is missing."""
+    if len({frozenset(values) for values in optimizer.state.values() if values}) > 1:
+        raise ValueError("the optimizer's state is incomplete")
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
-            fits = isinstance(value, torch.Tensor) and _is_dense(value) and value.shape in ((), parameter.shape)
-            if value is not None and not fits:
+            shape = () if name == "step" else parameter.shape
+            if value is not None and not (_is_dense(value) and value.is_floating_point() and value.shape == shape):
                 raise ValueError(f"the optimizer's {name} is not a tensor of the shape of the weights")
 
 
-def is_plain(value: Any) -> bool:
-    """Whether ``value`` is a tensor, a number, a truth value or None."""
-    return value is None or type(value) in (bool, int, float) or _is_dense(value)
+def check_plain(saved: Any, known: Any, name: str) -> None:
+    """Raise a ValueError if an attribute with the value ``known`` cannot have been ``saved`` with this value.
+
+    A number may become a tensor without dimensions, and None anything that is saved.
+    """
+    if saved is None or type(saved) in (bool, int, float):
+        if saved is None and known is not None:
+            raise ValueError(f"{name} is missing")
+    elif not _is_dense(saved):
+        raise ValueError(f"{name} is neither a tensor nor a number")
+    elif known is not None:
+        shape = known.shape if isinstance(known, torch.Tensor) else ()
+        if saved.shape != shape:
+            raise ValueError(f"{name} has the shape {tuple(saved.shape)} instead of {tuple(shape)}")
+        if isinstance(known, torch.Tensor) and saved.is_floating_point() != known.is_floating_point():
+            raise ValueError(f"{name} has the type {saved.dtype} instead of {known.dtype}")
 
 
 def _check_like(saved: Any, known: Any, where: str) -> None:

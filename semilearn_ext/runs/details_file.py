@@ -34,9 +34,11 @@ def _is_bin(value: Any) -> bool:
     if not isinstance(value, dict) or not _is_count(value.get("count")):
         return False
     shares = [value.get(name) for name in ("confidence", "accuracy")]
-    if not value["count"]:
-        return shares == [None, None]
-    return all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
+    return all(map(_is_share, shares)) if value["count"] else shares == [None, None]
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _is_count(value: Any) -> bool:
