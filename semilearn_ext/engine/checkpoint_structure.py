@@ -38,23 +38,27 @@ def check_structure(state: Mapping[str, Any], algorithm: SSDGBase) -> None:
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Raise a ValueError if a tensor that was loaded into the optimizer does not fit its parameter, or is missing."""
-    if len({frozenset(values) for values in optimizer.state.values() if values}) > 1:
+    if len({frozenset(values) for values in optimizer.state.values()}) > 1:
         raise ValueError("the optimizer's state is incomplete")
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
+            if value is None and name == "momentum_buffer":  # before the first step with momentum
+                continue
             shape = () if name == "step" else parameter.shape
-            if value is not None and not (_is_dense(value) and value.is_floating_point() and value.shape == shape):
+            if not _is_dense(value) or not value.is_floating_point() or value.shape != shape:
                 raise ValueError(f"the optimizer's {name} is not a tensor of the shape of the weights")
+            if name == "step" and not value >= 0:
+                raise ValueError("the optimizer's step is not a count")
 
 
 def check_plain(saved: Any, known: Any, name: str) -> None:
     """Raise a ValueError if an attribute with the value ``known`` cannot have been ``saved`` with this value.
 
-    A number may become a tensor without dimensions, and None anything that is saved.
+    A number may become a tensor without dimensions, or the other way round, and None anything that is saved.
     """
     if saved is None or type(saved) in (bool, int, float):
-        if saved is None and known is not None:
-            raise ValueError(f"{name} is missing")
+        if (saved is None and known is not None) or (isinstance(known, torch.Tensor) and known.dim()):
+            raise ValueError(f"{name} is not a tensor")
     elif not _is_dense(saved):
         raise ValueError(f"{name} is neither a tensor nor a number")
     elif known is not None:
