@@ -72,8 +72,8 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     settings, group, folder = context.settings, context.group, context.folder
     assert folder is not None
     if group.is_main:
-        split = context.data.split_file
-        ownership.claim(folder, settings, context.data.digest, split.sha256 if split else "")
+        data, split = context.data, context.data.split_file
+        ownership.claim(folder, settings, data.digest, split.sha256 if split else "", data.pixels_digest)
         ownership.check_split(folder, context.data.split_json())
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
