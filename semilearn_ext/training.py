@@ -138,6 +138,9 @@ def build(context: RunContext, builder: Callable[..., Any] | None = None, logger
 def _tensorboard(context: RunContext) -> Any:
     if not context.settings.use_tensorboard or context.folder is None or not context.group.is_main:
         return None
+    place = context.folder.path / TENSORBOARD_FOLDER
+    if place.is_symlink():
+        raise UserError(f"{place}: is a symbolic link, which is not followed when writing; remove it")
     return TBLog(str(context.folder.path), TENSORBOARD_FOLDER, use_tensorboard=True)
 
 

@@ -126,6 +126,17 @@ def test_tensorboard_and_wandb_can_be_used(tiny: Tiny, tmp_path: Path, monkeypat
     assert list(Path(settings.save_dir).rglob("offline-run-*"))
 
 
+def test_tensorboard_is_not_written_through_a_link(tiny: Tiny, tmp_path: Path) -> None:
+    settings = tiny(use_tensorboard=True)
+    (tmp_path / "elsewhere").mkdir()
+    run_path(settings).mkdir(parents=True)
+    (run_path(settings) / "tensorboard").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="a symbolic link, which is not followed|do not belong to a run"):
+        training.run(settings)
+    training.run(tiny(num_train_iter=2))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_wandb_gets_what_tensorboard_gets(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: dict[int, dict[str, float]] = {}
 
