@@ -11,6 +11,8 @@ import json
 import os
 import re
 import stat
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +93,14 @@ def _bounded_int(digits: str) -> int:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the name {shown(next(name for name in names if names.count(name) > 1))} is given twice")
+        raise ValueError(f"the name {shown(_first_repeated([name for name, _ in pairs]))} is given twice")
     return values
+
+
+def _first_repeated(names: Sequence[str]) -> str:
+    """The first name that occurs more than once, in linear time: a file may have a million names."""
+    counts = Counter(names)
+    return next(name for name in names if counts[name] > 1)
 
 
 # Creating a decoder for every text takes as long as reading a small one.
@@ -113,7 +120,7 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:  # impossible dates, '!!int x' and the like
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:  # impossible dates, '!!bool x'
         raise UserError(f"{where}: not valid YAML: a value cannot be read ({error})") from None
 
 
@@ -144,9 +151,8 @@ class _Loader(_SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        duplicate = next((key for key in keys if keys.count(key) > 1), None) if len(set(keys)) < len(keys) else None
-        if duplicate is not None:
-            raise yaml.YAMLError(f"the key {duplicate!r} is given twice")
+        if len(set(keys)) < len(keys):
+            raise yaml.YAMLError(f"the key {shown(_first_repeated(keys))} is given twice")
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: Any) -> Any:

@@ -72,8 +72,8 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     settings, group, folder = context.settings, context.group, context.folder
     assert folder is not None
     if group.is_main:
-        split = context.data.split_file
-        ownership.claim(folder, settings, context.data.digest, split.sha256 if split else "")
+        data, split = context.data, context.data.split_file
+        ownership.claim(folder, settings, data.digest, split.sha256 if split else "", data.pixels_digest)
         ownership.check_split(folder, context.data.split_json())
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()
@@ -138,6 +138,9 @@ def build(context: RunContext, builder: Callable[..., Any] | None = None, logger
 def _tensorboard(context: RunContext) -> Any:
     if not context.settings.use_tensorboard or context.folder is None or not context.group.is_main:
         return None
+    place = context.folder.path / TENSORBOARD_FOLDER
+    if place.is_symlink():
+        raise UserError(f"{place}: is a symbolic link, which is not followed when writing; remove it")
     return TBLog(str(context.folder.path), TENSORBOARD_FOLDER, use_tensorboard=True)
 
 

@@ -22,6 +22,7 @@ YAML = {
     "a nested key twice": ("methods: {x: {lr: 1, lr: 2}}", "the key 'lr' is given twice"),
     "an impossible date": ("variant: 2024-99-99", "a value cannot be read"),
     "a forced type": ("seed: !!int many", "'many' in line 1 is not a decimal number"),
+    "a forced truth value": ("seed: !!bool x", "a value cannot be read"),
     "a forced date": ("seed: !!timestamp x", "a value cannot be read"),
     "an object": ("seed: !!python/object/apply:os.system ['touch created']", "could not determine a constructor"),
     "control characters": ("variant: \x1b[31m", "not valid YAML"),
@@ -74,6 +75,15 @@ def test_json_that_is_refused_in_one_line(text: str, words: str, tmp_path: Path)
     with pytest.raises(UserError, match=words) as error:
         documents.read_json(path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_name_given_twice_is_found_among_very_many() -> None:
+    names = "".join(f'"k{k}": 1, ' for k in range(200_000))
+    with pytest.raises(UserError, match="the name 'z' is given twice"):
+        documents.parse_json(f'{{{names} "z": 1, "z": 2}}', "x")
+    keys = "".join(f"k{k}: 1\n" for k in range(40_000))
+    with pytest.raises(UserError, match="the key 'z' is given twice"):
+        documents.parse_yaml(f"{keys}z: 1\nz: 2\n", "x")
 
 
 def test_pipes_devices_links_and_huge_files_are_not_read(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_changed_images_in_the_same_folder_are_another_experiment(own: Tiny, tmp
     assert second.result["config_hash"] != first.result["config_hash"]
 
 
+def test_a_run_is_not_resumed_on_differently_decoded_images(
+    own: Tiny, stop_after: Callable[[Settings, int], None]
+) -> None:
+    settings = own(checkpoint_every=1)
+    stop_after(settings, 1)
+    folder = RunFolder(run_path(settings))
+    identity = folder.read_identity()
+    folder.identity_file.write_text(json.dumps({**identity, "pixels_sha256": "0" * 64}))
+    with pytest.raises(UserError, match="was started with differently decoded images"):
+        training.run(settings)
+    folder.identity_file.write_text(json.dumps({**identity, "pixels_sha256": None}))
+    assert not training.run(settings).was_finished
+    assert folder.read_split()["pixels_sha256"] == folder.read_identity()["pixels_sha256"]
+
+
 def test_an_analysis_of_changed_images_says_so(own: Tiny, tmp_path: Path) -> None:
     training.run(own())
     run = load_run(run_path(own()))

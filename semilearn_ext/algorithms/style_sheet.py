@@ -52,9 +52,9 @@ def _figure(plain: Tensor, cells: Tensor, domains: list[str], alpha: float, out:
     axes[0][0].text(0.5, 0.5, f"content, down\nstyle, across\nalpha {alpha:g}", ha="center", va="center", fontsize=10)
     for k, domain in enumerate(domains):
         axes[0][k + 1].imshow(plain[k].permute(1, 2, 0).numpy())
-        axes[0][k + 1].set_title(domain, fontsize=10)
+        axes[0][k + 1].set_title(domain, fontsize=10, parse_math=False)
         axes[k + 1][0].imshow(plain[k].permute(1, 2, 0).numpy())
-        axes[k + 1][0].set_ylabel(domain, fontsize=10)
+        axes[k + 1][0].set_ylabel(domain, fontsize=10, parse_math=False)
         for other in range(count):
             if other != k:
                 axes[k + 1][other + 1].imshow(cells[k, other].permute(1, 2, 0).numpy())

@@ -49,8 +49,10 @@ def _panel(method: MethodId, runs: list[FinishedRun], images: str) -> Panel:
     runs = sorted(runs, key=lambda run: run.settings.seed)
     details = [run.folder.read_details() for run in runs]
     for run, content in zip(runs, details, strict=True):
-        if images not in content["images"]:
+        if images not in content["images"] or f"{images}/ece" not in run.result["metrics"]:
             raise UserError(f"--images: {run.path} did not measure {IMAGES[images]}")
+        if _form(content, images) != _form(details[0], images):
+            raise UserError(f"{run.path}: has other classes or bins than {runs[0].path}; draw them separately")
     return Panel(
         method=method,
         seeds=tuple(run.settings.seed for run in runs),
@@ -59,6 +61,11 @@ def _panel(method: MethodId, runs: list[FinishedRun], images: str) -> Panel:
         calibrations=[content["images"][images]["calibration"] for content in details],
         errors=tuple(run.result["metrics"][f"{images}/ece"] for run in runs),
     )
+
+
+def _form(content: dict[str, Any], images: str) -> tuple[list[str], int]:
+    """The names of the classes and the number of bins."""
+    return content["classes"], len(content["images"][images]["calibration"])
 
 
 def file_name(figure: str, run: FinishedRun, images: str) -> str:

@@ -151,11 +151,14 @@ def draw(landscapes: Sequence[Landscape], compared: str) -> Figure:
         contours.contour(first, second, landscape.loss, levels, colors="white", linewidths=0.3)
         contours.plot(0, 0, "+", color="white", ms=5)
         contours.set_title(
-            ", ".join(rf"$\lambda_{k}$ = {_format(v)}" for k, v in enumerate(landscape.eigen.values, start=1))
+            ", ".join(rf"$\lambda_{k}$ = {_format(v)}" for k, v in enumerate(landscape.eigen.values, start=1)),
+            parse_math=True,
         )
         contours.grid(visible=False)
         for axis in (surface, contours):
-            axis.set(xlabel=r"$\epsilon_1$", ylabel=r"$\epsilon_2$", xticks=ticks, yticks=ticks)
+            axis.set(xticks=ticks, yticks=ticks)
+            axis.set_xlabel(r"$\epsilon_1$", parse_math=True)
+            axis.set_ylabel(r"$\epsilon_2$", parse_math=True)
         for axis in (surface.xaxis, surface.yaxis):
             axis.labelpad = -7
         flat.append(contours)

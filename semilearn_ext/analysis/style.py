@@ -51,14 +51,20 @@ _LOOK: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a class or a domain may be called $x
     "pdf.fonttype": 42,
 }
 
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Apply the style to all figures that are created, drawn and saved inside the ``with`` block."""
-    with matplotlib.rc_context(_LOOK):
+    """Apply the style to all figures that are created, drawn and saved inside the ``with`` block.
+
+    A file ``matplotlibrc``, which matplotlib reads from the current folder as well, has no effect.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_LOOK)
         yield
 
 

@@ -132,9 +132,11 @@ def winner_config(config: Path, winner: Settings, names: Iterable[str]) -> dict[
 
 
 def write(out: Path, trials: pd.DataFrame, ranking: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    from semilearn_ext.report.writers import csv_text
+
     texts = {
-        out / "trials.csv": trials.to_csv(index=False),
-        out / "ranking.csv": ranking.to_csv(index=False),
+        out / "trials.csv": csv_text(trials),
+        out / "ranking.csv": csv_text(ranking),
         out / "selected.yaml": yaml.safe_dump(dict(config), sort_keys=False),
     }
     for path, text in texts.items():

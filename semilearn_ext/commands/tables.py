@@ -126,7 +126,8 @@ def run(arguments: argparse.Namespace) -> None:
         print(printable(line), file=sys.stderr)
     stale = left_by_others(texts, arguments.out)
     if stale:
-        print(f"left over from an earlier command, not updated: {', '.join(map(str, stale))}", file=sys.stderr)
+        names = printable(", ".join(map(str, stale)))
+        print(f"left over from an earlier command, not updated: {names}", file=sys.stderr)
     print(f"Wrote {', '.join(map(str, _to_open(texts, arguments.out)))}")
 
 

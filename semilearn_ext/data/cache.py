@@ -77,6 +77,8 @@ class ImageCache(NamedTuple):
     bad: dict[str, str]
     digest: str
     """SHA-256 of the images."""
+    pixels_digest: str
+    """SHA-256 of the checksums of all rows, so of the decoded images."""
 
 
 def find_bad(paths: Sequence[Path], progress: bool = True) -> dict[Path, str]:
@@ -133,7 +135,7 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     center[order] = about.first_rows() + has_crop
     pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()), written)
     bad = {ordered[int(number)]: reason for number, reason in about.bad.items()}
-    return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest)
+    return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest, pixels.digest())
 
 
 def _pixels_file(folder: Path, digest: str, size: int) -> Path:

@@ -49,7 +49,7 @@ def draw(settings: Settings, out: Path) -> None:
             if row == 0:
                 axis.set_title(f"{name} view", fontsize=12)
             if column == 0:
-                axis.set_ylabel(domain, fontsize=12)
+                axis.set_ylabel(domain, fontsize=12, parse_math=False)
     figure.tight_layout(pad=0.4)
     save(figure, out)
 

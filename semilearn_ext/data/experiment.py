@@ -51,6 +51,8 @@ class SSDGData:
     view: ViewSpec
     steps_per_epoch: int
     scale: str
+    pixels_digest: str = ""
+    """SHA-256 of the decoded images in the cache; empty without a cache."""
 
     @property
     def epochs(self) -> int:
@@ -76,6 +78,7 @@ class SSDGData:
             "dataset": self.settings.dataset,
             "dataset_name": dataset_name(self.settings),
             "images_sha256": self.digest or None,
+            "pixels_sha256": self.pixels_digest or None,
             "target_domain": self.settings.target_domain,
             "source_domains": list(self.sources),
             "labels_per_class": self.settings.labels_per_class,
@@ -154,6 +157,7 @@ def load_data(settings: Settings, world_size: int = 1) -> SSDGData:
         view=view_spec(settings),
         steps_per_epoch=steps,
         scale=scale_of(settings),
+        pixels_digest=loaded.pixels_digest,
     )
 
 

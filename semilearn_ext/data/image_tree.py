@@ -27,9 +27,10 @@ def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
     labelled_only = ALGORITHMS.get(settings.base, settings.where("algorithm")).labelled_only
     store: ImageStore
     test_store: ImageStore
+    pixels_digest = ""
     if settings.cache != "none" and (not labelled_only or is_cached(tree.root, names, size, folder)):
         cache = open_cache(tree.root, names, size, folder, settings.progress)
-        bad, digest = cache.bad, cache.digest
+        bad, digest, pixels_digest = cache.bad, cache.digest, cache.pixels_digest
         positions = [position for position, name in enumerate(names) if name not in bad]
         store = cache.squashed.select(positions)
         test_store = cache.center.select(positions) if center else store
@@ -48,7 +49,7 @@ def load(spec: ImageTreeSpec, settings: Settings) -> Loaded:
             f"--on_bad_image skip"
         )
     items = without(tree, bad).items
-    return Loaded(store, items, tree.classes, tree.held_out, bad, test_store, digest, tree.folder)
+    return Loaded(store, items, tree.classes, tree.held_out, bad, test_store, digest, tree.folder, pixels_digest)
 
 
 def _bad_images(tree: Tree, progress: bool) -> dict[str, str]:

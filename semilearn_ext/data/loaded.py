@@ -40,6 +40,8 @@ class Loaded:
     """SHA-256 of the images, if it is known without reading ``store``."""
     folder: Path | None = None
     """The dataset's folder, which contains its published label splits; None if it has no folder."""
+    pixels_digest: str = ""
+    """SHA-256 of the decoded images in the cache; empty if they are decoded on each access."""
 
 
 def check_loaded(spec: DatasetSpec, loaded: Any) -> None:

@@ -185,6 +185,10 @@ class PixelFile:
     def shape(self) -> tuple[int, int, int, int]:
         return len(self.checksums), 3, self.size, self.size
 
+    def digest(self) -> str:
+        """SHA-256 of the size and the checksums of all rows: it differs if one decoded image differs."""
+        return hashlib.sha256(f"{self.size}\n".encode() + self.checksums.astype("<u4").tobytes()).hexdigest()
+
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, (N, 3, size, size)."""
         pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)

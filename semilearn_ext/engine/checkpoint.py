@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from semilearn_ext import files
+from semilearn_ext.engine.checkpoint_structure import check_optimizer, check_plain, check_structure
 from semilearn_ext.errors import UserError
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.semilearn_api import Hook
@@ -155,17 +156,15 @@ def restore(algorithm: SSDGBase, state: dict[str, Any], path: Path) -> None:
         _check_run(state.get("run", {}), algorithm.context.identity)
         if not 0 <= state["iteration"] <= algorithm.num_train_iter:
             raise ValueError(f"iteration {state['iteration']} of {algorithm.num_train_iter}")
+        check_structure(state, algorithm)
         algorithm.restore(state)
-        for parameter, values in algorithm.optimizer.state.items():
-            for name, value in values.items():
-                if isinstance(value, torch.Tensor) and value.dim() and value.shape != parameter.shape:
-                    raise ValueError(f"the optimizer's {name} has a different shape than the weights")
+        check_optimizer(algorithm.optimizer)
     except KeyError as error:
         raise Unfit(
             f"{path}: the checkpoint has no {error}, so it was written by another version of this package; run it "
             f"again with --overwrite"
         ) from None
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         if "out of memory" in str(error):
             raise
         reason = " ".join(str(error).split())[:200]
@@ -198,8 +197,7 @@ def restore_plain_state(target: Any, state: dict[str, Any], device: torch.device
         known = getattr(target, name, None)
         if not isinstance(known, torch.Tensor | float | int | None):
             raise TypeError(f"{name} is not part of the state")
-        if isinstance(known, torch.Tensor) and isinstance(value, torch.Tensor) and known.shape != value.shape:
-            raise ValueError(f"{name} has the shape {tuple(value.shape)} instead of {tuple(known.shape)}")
+        check_plain(value, known, name)
         setattr(target, name, value.to(device) if isinstance(value, torch.Tensor) else value)
 
 

@@ -50,9 +50,12 @@ def read_evaluations(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _numbers(records: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per record, with four significant digits as in records of runs; NaN instead of non-finite numbers."""
+    """One row per record, with four significant digits as in records of runs; NaN instead of non-finite numbers.
+
+    Numbers with the name of a column that identifies the run are left out.
+    """
     values = pd.DataFrame(records).apply(pd.to_numeric, errors="coerce").replace([np.inf, -np.inf], np.nan)
-    names = [name for name in values.columns if name not in NOT_METRICS]
+    names = [name for name in values.columns if name not in (*NOT_METRICS, *_ABOUT)]
     return values.reindex(columns=list(dict.fromkeys([*ALWAYS, *RATES, *names]))).astype(float).map(significant)
 
 

@@ -25,6 +25,7 @@ import yaml
 from semilearn_ext import documents
 from semilearn_ext.errors import UserError, shown
 from semilearn_ext.names import check_folder_name
+from semilearn_ext.report.csv_cells import from_cell, to_cell
 from semilearn_ext.report.record_sums import check_sums
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.record_file import LARGEST_RECORD
@@ -40,6 +41,8 @@ _IDENTITY = ("config_hash", "version", "scale")
 _RUN = ("target_domain", "seed")
 _OF_RUN = (*_RUN, "iterations", "seconds")
 _CHECKSUMS = ("images_sha256", "labelled_sha256", "details_sha256")
+_REQUIRED = {RUNS_FILE: _OF_RUN, CURVES_FILE: _RUN}
+"""The columns that a file must have."""
 _TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
 _NOT_RECORDED = {"platform"}
 """Properties of the machine that do not matter for a result."""
@@ -150,7 +153,8 @@ def _run_row(run: RecordedRun) -> dict[str, Any]:
 
 
 def _curve_row(record: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in scalars(record).items() if math.isfinite(value) and name != "seconds"}
+    numbers = scalars(record).items()
+    values = {name: value for name, value in numbers if math.isfinite(value) and name not in ("seconds", *_RUN)}
     return {name: value if isinstance(value, int) else f"{value:.4g}" for name, value in values.items()}
 
 
@@ -167,7 +171,7 @@ def _csv(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> str:
     columns = [*(name for name in first if name in names), *sorted(names - {*first})]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(to_cell, columns))
     writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
     return text.getvalue()
 
@@ -175,7 +179,7 @@ def _csv(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    return to_cell(value) if isinstance(value, str) else json.dumps(value)
 
 
 def read_experiment(folder: Path) -> list[RecordedRun]:
@@ -233,18 +237,24 @@ def _text(contents: Mapping[str, bytes], file: Path) -> str:
 def _rows(contents: Mapping[str, bytes], file: Path) -> Iterable[tuple[str, dict[str, str]]]:
     """Yield the location and the values of every line."""
     reader = csv.reader(io.StringIO(_text(contents, file)))
-    columns = next(reader, [])
-    if not {*_RUN} <= set(columns):
-        raise UserError(f"{file}: damaged: the first line has no {' and '.join(_RUN)}")
-    for row in reader:
-        where = f"{file}:{reader.line_num}"
-        if len(row) != len(columns):
-            raise UserError(f"{where}: damaged: {len(row)} values in {len(columns)} columns")
-        yield where, dict(zip(columns, row, strict=True))
+    try:
+        columns = [from_cell(name) for name in next(reader, [])]
+        absent = [name for name in _REQUIRED[file.name] if columns.count(name) != 1]
+        if absent or len(set(columns)) < len(columns):
+            raise UserError(f"{file}: damaged: its first line needs {', '.join(absent or columns)}, each once")
+        for row in reader:
+            where = f"{file}:{reader.line_num}"
+            if len(row) != len(columns):
+                raise UserError(f"{where}: damaged: {len(row)} values in {len(columns)} columns")
+            yield where, dict(zip(columns, map(from_cell, row), strict=True))
+    except csv.Error as error:  # an endless value, or a line break that is none
+        raise UserError(f"{file}:{reader.line_num}: damaged: {error}") from None
 
 
 def _number(text: str, where: str) -> Any:
     try:
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
-    except ValueError:
+        value = int(text) if text.lstrip("-").isdecimal() else float(text)
+        float(value)
+    except (ValueError, OverflowError):
         raise UserError(f"{where}: damaged: {shown(text)} is not a number") from None
+    return value

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from semilearn_ext.errors import printable
+from semilearn_ext.report.csv_cells import to_cell
 from semilearn_ext.report.layout import DASH, MINUS, Block, Cell, Panel, Table
 
 WIDE = 6
@@ -51,8 +52,9 @@ def _escaped(text: str) -> str:
 
 
 def plain_markdown(text: str) -> str:
-    """``text`` escaped for Markdown, so that names chosen by somebody else cannot contain HTML or line breaks."""
-    return printable(text).replace("<", "&lt;")
+    """``text`` escaped for Markdown, so that names chosen by somebody else cannot contain HTML, links, images or line
+    breaks."""
+    return printable(text).replace("<", "&lt;").replace("](", "]\\(")
 
 
 def markdown_page(tables: Sequence[Table], command: str, remarks: Sequence[str]) -> str:
@@ -69,18 +71,14 @@ def csv(data: pd.DataFrame, command: str) -> str:
 
 
 def csv_text(data: pd.DataFrame, float_format: str | None = None) -> str:
-    """``data`` as CSV. Texts that start with ``=``, ``+``, ``-`` or ``@``, such as file names, are prefixed with an
-    apostrophe, because a spreadsheet would evaluate them as formulas."""
-    texts = data.select_dtypes(include="object").columns
-    safe = data.assign(**{str(name): data[name].map(_no_formula) for name in texts})
-    return str(safe.to_csv(index=False, float_format=float_format, lineterminator="\n"))
+    """``data`` as CSV. Texts and names of columns that a spreadsheet would evaluate get an apostrophe."""
+    texts = data.select_dtypes(exclude="number").columns
+    safe = data.assign(**{str(name): data[name].map(_safe) for name in texts})
+    return str(safe.rename(columns=_safe).to_csv(index=False, float_format=float_format, lineterminator="\n"))
 
 
-def _no_formula(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+def _safe(value: Any) -> Any:
+    return to_cell(printable(value)) if isinstance(value, str) else value
 
 
 def latex(table: Table, command: str) -> str:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from semilearn_ext import documents, files
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs.details_file import check_details
 from semilearn_ext.runs.file_names import (
     CHECKPOINT_PATTERN,
     CONFIG_FILE,
@@ -234,7 +235,12 @@ class RunFolder:
         content = read_bytes(self.details_file)
         if hashlib.sha256(content).hexdigest() != self.read_result().get("details_sha256"):
             raise _mismatch(self.details_file)
-        return parse_object(content, self.details_file)
+        details = parse_object(content, self.details_file)
+        try:
+            check_details(details, str(self.details_file))
+        except ValueError as error:
+            raise UserError(f"{error}; train the run again with --overwrite") from None
+        return details
 
     def write_details(self, details: dict[str, Any]) -> None:
         files.write_text(self.details_file, json.dumps(details, separators=(",", ":")) + "\n")

@@ -48,6 +48,14 @@ WRITTEN_BEFORE_TRAINING = {
 WRITTEN_BEFORE_THE_CONFIG = {IDENTITY_FILE, EXTENSIONS_FOLDER}
 
 
+_DATA = {
+    "images_sha256": "different images",
+    "split_sha256": "a different split file",
+    "pixels_sha256": "differently decoded images, for example by another version of Pillow",
+}
+"""What an interrupted run must have in common with its continuation."""
+
+
 def check_folder(folder: RunFolder, settings: Settings) -> None:
     """Raise an error if another process is training in ``folder``, or if it contains anything but this experiment and
     may not be overwritten."""
@@ -70,14 +78,15 @@ def check_content(folder: RunFolder, settings: Settings) -> None:
         _check_data(folder, {"split_sha256": split})
 
 
-def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = "") -> None:
+def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = "", pixels: str = "") -> None:
     """Prepare ``folder`` for this run: keep what belongs to the same experiment, or empty it with ``overwrite``.
 
     Args:
-        images, split: SHA-256 of the images and of the split file that the run uses, if known.
+        images, split, pixels: SHA-256 of the images and of the split file that the run uses, and of the decoded images,
+            if known.
     """
     check_folder(folder, settings)
-    data = {"images_sha256": images or None, "split_sha256": split or None}
+    data = {"images_sha256": images or None, "split_sha256": split or None, "pixels_sha256": pixels or None}
     unused = _is_unused(folder)
     if not settings.overwrite and not unused:
         _check_data(folder, data)
@@ -99,7 +108,7 @@ def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = 
 def _check_data(folder: RunFolder, data: Mapping[str, str | None]) -> None:
     """Raise an error if the run in ``folder`` was started with different images or a different split file."""
     recorded = folder.read_identity()
-    for name, difference in (("images_sha256", "different images"), ("split_sha256", "a different split file")):
+    for name, difference in _DATA.items():
         before, now = str(recorded.get(name) or ""), data.get(name)
         if before and now and before != now:
             raise UserError(

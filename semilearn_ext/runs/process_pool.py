@@ -48,7 +48,17 @@ def job_command(folder: Path, attempt: int) -> list[str]:
 
     It may run the same extensions as this process.
     """
-    return [sys.executable, "-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
+    job = ["-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
+    return [sys.executable, *_safe_path(), *job]
+
+
+def _safe_path() -> list[str]:
+    """Python's ``-P`` (since 3.11): import no modules from the current folder, which may be somebody else's.
+
+    In a clone that is not installed, the package itself is in that folder.
+    """
+    is_clone = Path(__file__).parents[2] == Path.cwd()
+    return ["-P"] if sys.version_info >= (3, 11) and not is_clone else []
 
 
 def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start:

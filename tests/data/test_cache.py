@@ -120,6 +120,18 @@ def test_a_cache_is_built_once_and_reused_when_the_images_move(
     opened(moved, tmp_path / "cache")
 
 
+def test_the_digest_of_the_decoded_images_covers_pixels_and_size(
+    pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest(folder: str, size: int = 16) -> str:
+        return opened(pets, tmp_path / folder, size)[0].pixels_digest
+
+    assert digest("a") == digest("a") == digest("b")
+    assert digest("a") != digest("a", size=8)
+    monkeypatch.setattr(cache, "squash", lambda image, size: image.resize((size, size)).rotate(90))
+    assert digest("c") != digest("a")
+
+
 def test_images_of_other_content_or_size_get_another_cache(pets: Path, tmp_path: Path) -> None:
     before, names = opened(pets, tmp_path / "cache")
     opened(pets, tmp_path / "cache", size=8)

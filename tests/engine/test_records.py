@@ -126,6 +126,18 @@ def test_tensorboard_and_wandb_can_be_used(tiny: Tiny, tmp_path: Path, monkeypat
     assert list(Path(settings.save_dir).rglob("offline-run-*"))
 
 
+def test_tensorboard_is_not_written_through_a_link(tiny: Tiny, tmp_path: Path) -> None:
+    settings = tiny(use_tensorboard=True)
+    training.run(tiny())
+    folder = RunFolder(run_path(settings))
+    folder.result_file.unlink()
+    (tmp_path / "elsewhere").mkdir()
+    (folder.path / "tensorboard").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="tensorboard: is a symbolic link"):
+        training.run(settings)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_wandb_gets_what_tensorboard_gets(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: dict[int, dict[str, float]] = {}
 

@@ -216,6 +216,17 @@ def test_hook_state_and_averaged_weights_are_in_the_checkpoint(tiny: Tiny) -> No
         lambda state: state.update(model=[1, 2]),
         lambda state: state.update(optimizer=None),
         lambda state: state["optimizer"]["state"][0].update(momentum_buffer=torch.zeros(7)),
+        lambda state: state["optimizer"]["state"][0].update(momentum_buffer={}),
+        lambda state: state["optimizer"]["state"][0].clear(),
+        lambda state: state["optimizer"]["param_groups"][0].update(momentum=[None]),
+        lambda state: state["scheduler"].update(last_epoch={"a": 1}),
+        lambda state: state["averages"]["swa"].update(updates="x"),
+        lambda state: state["averages"]["ema"]["tensors"].pop(),
+        lambda state: state["metrics"].__setitem__(0, "x"),
+        lambda state: state["metrics"][0].update({"target/top1": None}),
+        lambda state: state.update(details={"classes": ["a"], "images": {"target": {"confusion": "x"}}}),
+        lambda state: state["processes"][0]["random"]["numpy"].update(has_gauss=10**18),
+        lambda state: state["processes"][0]["algorithm"].update(p_cutoff=torch.zeros(3)),
         lambda state: state["processes"][0].update(hooks={"MaskingHook": {"after_train_step": 3}}),
         lambda state: state["processes"][0].update(random="dice"),
         lambda state: state.update(processes="many"),
@@ -227,7 +238,7 @@ def test_hook_state_and_averaged_weights_are_in_the_checkpoint(tiny: Tiny) -> No
 def test_an_incompatible_checkpoint_is_set_aside_and_the_previous_one_used(
     tinier: Tiny, stop_after: Callable[[Settings, int], None], change: Callable[[dict[str, Any]], object]
 ) -> None:
-    settings = tinier(num_train_iter=7, num_eval_iter=2)
+    settings = tinier(num_train_iter=7, num_eval_iter=2, average="both")
     folder = run_path(settings)
     stop_after(settings, 6)
     state = checkpoint.load(folder / "checkpoint_00000006.pt")

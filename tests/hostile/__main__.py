@@ -1,6 +1,6 @@
 """Run hostile cases and print counts.
 
-python -m tests.hostile                              all: 200 kills, 5,000 changed bits, bad inputs, disks, code
+python -m tests.hostile                              all: 200 kills, 5,000 changed bits, bad inputs, disks, code, …
 python -m tests.hostile kills --count 40 --seed 1    a part of it, drawn with another seed
 """
 
@@ -74,6 +74,15 @@ def run_flips(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     return {name: sum(counts[name] for counts in kinds.values()) for name in ("flips", "tracebacks", "undetected")}
 
 
+def run_swaps(folder: Path, count: int, seed: int) -> Mapping[str, int]:
+    import torch
+
+    from tests.hostile import swaps
+
+    torch.set_num_threads(1)
+    return swaps.run(folder, count, seed)
+
+
 def run_inputs(folder: Path, count: int, seed: int) -> Mapping[str, int]:
     from tests.hostile import inputs
 
@@ -107,6 +116,7 @@ def run_code(folder: Path, count: int, seed: int) -> Mapping[str, int]:
 PARTS: dict[str, tuple[Callable[[Path, int, int], Mapping[str, int]], int]] = {
     "kills": (run_kills, 200),
     "flips": (run_flips, 5000),
+    "swaps": (run_swaps, 600),
     "inputs": (run_inputs, 0),
     "options": (run_options, 600),
     "disks": (run_disks, 0),

@@ -75,6 +75,8 @@ BAD_YAML = {
     "code": "extend: [trap.py]\n",
     "half": "lr: 'abc\n",
     "two documents": "lr: 0.1\n---\nlr: 0.2\n",
+    "a forced truth value": "seed: !!bool x\n",
+    "very many keys": "".join(f"k{k}: 1\n" for k in range(40_000)) + "lr: 1\nlr: 2\n",
     "octal": "seed: 017\n",
     "base of sixty": "epoch: 1:30\n",
     "base of sixty with a fraction": "lr: 1:30.5\n",

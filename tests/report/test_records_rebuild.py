@@ -15,6 +15,7 @@ import pytest
 from semilearn_ext import files
 from semilearn_ext.__main__ import main
 from semilearn_ext.errors import UserError, exit_code_of
+from semilearn_ext.report.build import build
 from semilearn_ext.report.collect import collect
 from semilearn_ext.report.excerpts import update
 from semilearn_ext.report.layout import DASH, MINUS
@@ -198,7 +199,13 @@ DAMAGE: dict[str, tuple[str, Callable[[str], str], str]] = {
     "short line": ("runs.csv", lambda text: text[:-30], r"runs.csv:2: damaged: \d+ values in \d+ columns"),
     "merge": ("runs.csv", lambda text: text + "<<<<<<< HEAD\n", "runs.csv:3: damaged: 1 values"),
     "word": ("curves.csv", lambda text: text.replace(",10,", ",ten,"), "curves.csv:2: damaged: 'ten' is not a number"),
-    "no header": ("curves.csv", lambda text: "", "curves.csv: damaged: the first line has no target_domain and seed"),
+    "no header": ("curves.csv", lambda text: "", "curves.csv: damaged: its first line needs target_domain, seed"),
+    "no column": ("runs.csv", lambda text: text.replace("seconds", "time"), "its first line needs seconds, each once"),
+    "a column twice": ("runs.csv", lambda text: text.replace("seconds", "seed"), "its first line needs seed, seconds"),
+    "endless": ("runs.csv", lambda text: text.replace("c0ffee", "c" * 200_000), "runs.csv:.: damaged: field larger"),
+    "half a line": ("runs.csv", lambda text: text.replace("c0ffee", "c\rx"), "runs.csv:.: damaged: new-line character"),
+    "beyond": ("runs.csv", lambda text: text.replace(",12.0,", f",{'9' * 400},"), "damaged: '999.*' is not a number"),
+    "curve beyond": ("curves.csv", lambda text: text.replace(",10,", f",{'9' * 400},"), "damaged: '999.*' is not a"),
     "twice": ("runs.csv", lambda text: text + text.splitlines()[1] + "\n", "runs.csv:3: the same run as .*runs.csv:2"),
     "format": ("experiment.yaml", lambda text: text.replace("format: 2", "format: 1"), "not a record of format 2"),
     "yaml": ("experiment.yaml", lambda text: text + "{", "experiment.yaml: not valid YAML"),
@@ -218,7 +225,7 @@ def test_a_damaged_record_is_named_and_never_overwritten(name: str, run: Callabl
     run(80)
     collect([tmp_path / "runs"], tmp_path / "record")
     path = next((tmp_path / "record").rglob(file))
-    path.write_text(damage(path.read_text()))
+    path.write_text(damage(path.read_text()), newline="")
     sign(path.parent)
     before = content(tmp_path / "record")
     records = read_records([tmp_path / "record"])
@@ -238,6 +245,25 @@ def test_a_record_cannot_write_outside_its_folder(run: Callable[..., Path], tmp_
     collected = collect([tmp_path / "record"], tmp_path / "a" / "b")
     assert "damaged: variant is '/../../../../x'" in collected.warnings[0]
     assert not (tmp_path / "a").exists()
+
+
+def test_a_record_contains_no_formulas(run: Callable[..., Path], tmp_path: Path) -> None:
+    folder = run(80, more={"=1+1": 0.5, "group": 1.0, "seed": 3})
+    (folder / "environment.json").write_text(json.dumps({"git": "@SUM(A1)", "device": "-x"}))
+    collect([tmp_path / "runs"], tmp_path / "record")
+    cells = [
+        cell
+        for file in (tmp_path / "record").rglob("*.csv")
+        for line in file.read_text().splitlines()
+        for cell in line.split(",")
+    ]
+    assert [cell for cell in cells if cell.startswith(("=", "@", "+", "-x"))] == []
+    assert "'=1+1" in cells
+    (source,) = read_records([tmp_path / "record"]).runs["source"]
+    assert source.read_environment()["git"] == "@SUM(A1)"
+    assert source.read_metrics()[0]["=1+1"] == 0.5
+    built = build([tmp_path / "record"], ["summary"], (), "last")
+    assert len(built.results.evaluations) == 3
 
 
 def test_a_folder_of_runs_is_refused_as_a_record(run: Callable[..., Path], tmp_path: Path) -> None:

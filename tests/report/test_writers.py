@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from semilearn_ext.report.build import TABLES, build
+from semilearn_ext.report.csv_cells import from_cell, to_cell
 from semilearn_ext.report.layout import DASH
 from semilearn_ext.report.methods import MethodId
 from semilearn_ext.report.paper_numbers import accuracy, observation
@@ -105,4 +106,14 @@ def test_untrusted_names_cannot_contain_formulas_html_or_line_breaks() -> None:
     assert [line.split(",")[0] for line in lines[2:]] == expected
     assert {line.split(",")[1] for line in lines[2:]} == {"-1.5"}
     assert plain_markdown("<script>alert(1)</script>\n# x") == "&lt;script>alert(1)&lt;/script> # x"
+    assert plain_markdown("![x](https://example.org/x.png) [n=3]") == "![x]\\(https://example.org/x.png) [n=3]"
     assert "\n" not in tex("a\n\nb")
+    assert csv(pd.DataFrame({"=1+1": [1]}), "x").splitlines()[1] == "'=1+1"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "'=1+1", "''@x", "-x", "-1.5e-3", "-0.25", "1", "'x", "x", "", "+1", " =1"])
+def test_texts_in_cells_are_no_formulas_and_are_read_again(text: str) -> None:
+    cell = to_cell(text)
+    assert from_cell(cell) == text
+    assert not cell.strip().startswith(("=", "+", "@"))
+    assert cell == text or cell[0] == "'"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from semilearn_ext.runs.job import State, read_status
+from semilearn_ext.runs.process_pool import job_command
 from tests.conftest import ROOT
 from tests.forked import wait_for
 
@@ -26,6 +27,16 @@ def start(tmp_path: Path, steps: int) -> subprocess.Popen[str]:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "runs"), "pen", "1,2", str(steps)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python imports modules from the current folder before 3.11")
+def test_a_job_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "yaml.py").write_text("import pathlib\npathlib.Path('created').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    job = subprocess.run(job_command(tmp_path / "nowhere", 1), env=environment, capture_output=True, text=True)
+    assert "does not exist; plan the run again" in job.stderr
+    assert not (tmp_path / "created").exists()
 
 
 def folders(tmp_path: Path) -> list[Path]:
