@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from semilearn_ext import training
+from semilearn_ext.errors import UserError
 from semilearn_ext.nets import resnet
 from semilearn_ext.plan import describe_plan
 from semilearn_ext.runs.folder import run_path
@@ -54,3 +55,9 @@ def test_no_weights_are_downloaded_for_a_plan(
     plan = describe_plan(tiny(net="resnet18", pretrained=True))
     assert "network     resnet18, pretrained" in plan
     assert "backbone       11,176,512 parameters" in plan
+
+
+def test_a_warm_up_that_takes_the_whole_run_is_refused(tiny: Callable[..., Settings]) -> None:
+    assert "learning rate" in describe_plan(tiny(num_train_iter=4, num_warmup_iter=3))
+    with pytest.raises(UserError, match=r"num_warmup_iter: the warm-up of 4 steps takes the whole run of 4; use a"):
+        describe_plan(tiny(num_train_iter=4, num_warmup_iter=4))
