@@ -181,6 +181,7 @@ def _finish(context: RunContext, algorithm: SSDGBase) -> dict[str, Any]:
         )
     result = summarise(context.settings, algorithm.metrics, context.data.scale, context.data.digest)
     result["precision"] = algorithm.precision.name
+    result["pixels_sha256"] = context.data.pixels_digest or None
     if context.group.is_main:
         context.folder.write_details(algorithm.details)
         result["details_sha256"] = context.folder.details_hash()

@@ -91,6 +91,7 @@ def test_own_images_without_a_cache_have_the_same_identity(own: Tiny) -> None:
     cached = training.run(own()).result
     decoded = training.run(own(cache="none", overwrite=True)).result
     assert (decoded["images_sha256"], decoded["config_hash"]) == (cached["images_sha256"], cached["config_hash"])
+    assert (len(cached["pixels_sha256"]), decoded["pixels_sha256"]) == (64, None)
 
 
 def test_a_benchmark_records_its_images_and_does_not_resume_on_others(tiny: Tiny, tmp_path: Path) -> None:
