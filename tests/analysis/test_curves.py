@@ -134,7 +134,8 @@ def test_at_most_six_methods_are_drawn_unless_others_are_chosen(
     (line,) = [line for line in output.splitlines() if line.startswith("Not drawn")]
     assert set(line.rpartition(": ")[2].split(",")) == set(names) - set(drawn)
     curves.main([tmp_path / "runs"], tmp_path, ACCURACY, names)
-    points, _ = curves.read_points(curves.read_runs([tmp_path / "runs"]), ACCURACY)
+    runs, _ = curves.read_runs([tmp_path / "runs"])
+    points, _ = curves.read_points(runs, ACCURACY)
     table, _ = curves.average(points, ["pen"])
     lines = curves.draw(table, ["pen"], ACCURACY).axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names) == 9

@@ -95,7 +95,7 @@ def test_another_scale_is_refused(copied: Any, pair: tuple[FinishedRun, Finished
 
 def test_what_is_compared_has_a_title(pair: tuple[FinishedRun, FinishedRun]) -> None:
     title = comparison_title(pair)
-    for part in ("digits_mini", "5 labels", "target pen", "seed 1", "40 iterations", "usb step", "reduced scale"):
+    for part in ("digits_mini", "5 labels", "target: pen", "seed 1", "40 iterations", "usb step", "reduced scale"):
         assert part in title
 
 

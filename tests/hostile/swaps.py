@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import yaml
@@ -130,7 +131,8 @@ def _commands(words: list[str], folder: Path, run: RunFolder) -> list[list[str]]
 
 def in_checkpoint(folder: Path, count: int, seed: int) -> Counter[str]:
     """Swaps in the checkpoint of an unfinished run, which is resumed."""
-    words, sound = train(folder, checkpoint_every=2)
+    with mock.patch.object(checkpoint, "checkpoint_files", return_value=[]):  # a finished run would remove the first
+        words, sound = train(folder, checkpoint_every=2)
     sound.result_file.unlink()
     file = sound.checkpoint_file(2)
     state = checkpoint.load(file)
