@@ -162,10 +162,6 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
     if own.get("use_cat") is False:
         _check_use_cat(method, raw["use_cat"].where("use_cat"))
     _check_cutout(own.get("cutout", Settings.cutout), own.get("img_size", Settings.img_size), raw)
-    if own.get("lr") == 0 and not own.get("lr_classifier"):
-        raise UserError(
-            f"{raw['lr'].where('lr')}: with a learning rate of 0 for backbone and classifier, nothing is learned"
-        )
     if own.get("dataset_name"):
         where = raw["dataset_name"].where("dataset_name")
         check_name(own["dataset_name"], where)

@@ -48,8 +48,8 @@ def test_usb_keeps_its_own_classes_under_its_own_names() -> None:
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_every_algorithm_trains_in_usbs_own_loop(name: str, tiny: Tiny) -> None:
-    settings = tiny(algorithm=name, **ACTIVE_LOSS.get(name, {}))
+def test_every_algorithm_trains_in_usbs_own_loop(name: str, tinier: Tiny) -> None:
+    settings = tinier(algorithm=name, **ACTIVE_LOSS.get(name, {}))
     outcome = training.run(settings)
     assert outcome.result["iterations"] == 4
     state = load(checkpoint_files(run_path(settings))[-1])
@@ -94,10 +94,10 @@ def test_only_the_requested_views_are_computed(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("name", ["meanteacher", "simmatch", "flexmatch", "comatch"])
-def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tiny: Tiny, final_states: FinalStates) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tinier: Tiny, final_states: FinalStates) -> None:
     """Teachers, memory banks, queues and counts are all in the checkpoint."""
     values = {"algorithm": name, "num_train_iter": 6, "num_eval_iter": 6, **ACTIVE_LOSS.get(name, {})}
-    expected, resumed = final_states(tiny, 3, **values)
+    expected, resumed = final_states(tinier, 3, **values)
     assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 

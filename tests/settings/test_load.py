@@ -88,10 +88,6 @@ def test_an_error_in_a_file_is_one_line_with_its_name(tmp_path: Path, text: str,
         (["--seed", "x"], "command line: --seed: expected an integer"),
         (["--seed"], "command line: argument --seed: expected one argument"),
         (["pacs"], "unexpected argument 'pacs'"),
-        (
-            ["--lr", "0"],
-            "command line: --lr: with a learning rate of 0 for backbone and classifier, nothing is learned",
-        ),
     ],
 )
 def test_an_error_on_the_command_line_names_the_option(arguments: list[str], expected: str) -> None:
