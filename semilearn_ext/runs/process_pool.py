@@ -48,17 +48,12 @@ def job_command(folder: Path, attempt: int) -> list[str]:
 
     It may run the same extensions as this process.
     """
-    job = ["-m", "semilearn_ext", "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
-    return [sys.executable, *_safe_path(), *job]
-
-
-def _safe_path() -> list[str]:
-    """Python's ``-P`` (since 3.11): import no modules from the current folder, which may be somebody else's.
-
-    In a clone that is not installed, the package itself is in that folder.
-    """
+    # Unlike -m, this imports nothing from the current folder, which may be somebody else's (-P is new in Python 3.11).
+    # In a clone that is not installed, the package itself is in that folder.
     is_clone = Path(__file__).parents[2] == Path.cwd()
-    return ["-P"] if sys.version_info >= (3, 11) and not is_clone else []
+    safe = "" if is_clone else "sys.path = [folder for folder in sys.path if folder]; "
+    code = f"import sys; {safe}from semilearn_ext.__main__ import console; sys.exit(console())"
+    return [sys.executable, "-c", code, "job", str(folder), "--attempt", str(attempt), *extensions.flags()]
 
 
 def by_command(command: Callable[[Path, int], list[str]] = job_command) -> Start:

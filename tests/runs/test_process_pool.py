@@ -29,7 +29,6 @@ def start(tmp_path: Path, steps: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python imports modules from the current folder before 3.11")
 def test_a_job_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "yaml.py").write_text("import pathlib\npathlib.Path('created').touch()\n")
     monkeypatch.chdir(tmp_path)
