@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -27,6 +28,7 @@ MEAN = "mean"
 DEFAULT_METRIC = "unlabeled/top1"
 _METHOD = ["dataset", "method"]
 _DASHES = ("-", "--", "-.", ":")
+_LEGEND_WIDTH = 24
 
 
 def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> tuple[pd.DataFrame, list[str]]:
@@ -130,11 +132,16 @@ def draw(table: pd.DataFrame, panels: Sequence[str], metric: Metric) -> Figure:
     lines = [by_title[method.title] for method in numbers]
     seeds = table.groupby("method", sort=False)["n"].max()
     titles = [f"{method.title}{'' if seeds[method] == SEEDS else f' [n={seeds[method]}]'}" for method in numbers]
-    look = {"title": "mean and standard deviation over seeds", "title_fontsize": style.SMALL}
+    heading = "mean and standard deviation over seeds"
     if len(axes) > len(panels):
-        axes[-1].legend(lines, titles, loc="center", alignment="left", **look)
+        # Wrapped, because a legend wider than its column would push the panels apart.
+        titles, heading = [fill(title, _LEGEND_WIDTH) for title in titles], fill(heading, _LEGEND_WIDTH)
+        axes[-1].legend(lines, titles, loc="center", alignment="left", title=heading, title_fontsize=style.SMALL)
     else:
-        figure.legend(lines, titles, loc="outside lower center", ncols=min(4, len(titles)), **look)
+        columns = min(4, len(titles))
+        figure.legend(
+            lines, titles, loc="outside lower center", ncols=columns, title=heading, title_fontsize=style.SMALL
+        )
     return figure
 
 
