@@ -196,8 +196,8 @@ def test_a_compiled_network_gives_the_same_losses_and_gradients(tinier: Tiny, mo
     plain, compiled = (training.build(make_context(tinier(compile=compiles))) for compiles in (False, True))
     losses, logits = [], []
     images = batch_of(plain, 0, 1)["x_lb"]
-    # Without worker processes, each of which would import torch.
-    with torch._inductor.config.patch(compile_threads=1):
+    # Worker processes, and the search for the vector instructions of this CPU, would each import torch anew.
+    with torch._inductor.config.patch({"compile_threads": 1, "cpp.vec_isa_ok": False}):
         for algorithm in (plain, compiled):
             algorithm.it = algorithm.epoch = 0
             losses.append(algorithm.step(**batch_of(algorithm, 0, 0)).total)
