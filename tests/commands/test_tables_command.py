@@ -20,6 +20,7 @@ from semilearn_ext.report.records import read_records
 from semilearn_ext.settings import Settings
 from tests.report.write_run import write_run
 
+Tables = Callable[..., tuple[str, str]]
 METHODS = (("erm", ()), ("fixmatch", ()), ("fixmatch", ("upcsc",)), ("freematch", ()), ("freematch", ("upcsc",)))
 
 
@@ -36,22 +37,30 @@ def write_many(root: Path, seeds: int = 5, labels: tuple[int, ...] = (10, 5)) ->
     return count
 
 
-def tables(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "semilearn_ext", "tables", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tables:
+    """Run ``ssdg tables`` in ``tmp_path``, successfully, and return its output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["ssdg", "tables", *arguments])
+        assert exit_code_of(main) == 0, capsys.readouterr().err
+        output, errors = capsys.readouterr()
+        return output, errors
+
+    return run
 
 
-def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
+def test_all_formats_and_the_command_in_each_file(tables: Tables, tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     (tmp_path / "runs/pacs/10lpc/erm/photo/seed1/result.json").write_text("{")
     (tmp_path / "runs/pacs/10lpc/erm/sketch/seed1/result.json").unlink()
-    process = tables("runs", "--compare", "fixmatch,erm", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
-    assert process.stdout.startswith("## Comparison: FixMatch, ERM (`compare`)")
-    assert process.stdout.endswith("Wrote tables/tables.md, tables/csv, tables/latex, tables/page.html\n")
-    assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in process.stderr
-    assert "1 run is unfinished and not in any table" in process.stderr
-    assert "ablation: no runs for this table; left out" in process.stderr
+    output, errors = tables("runs", "--compare", "fixmatch,erm")
+    assert output.startswith("## Comparison: FixMatch, ERM (`compare`)")
+    assert output.endswith("Wrote tables/tables.md, tables/csv, tables/latex, tables/page.html\n")
+    assert "warning: runs/pacs/10lpc/erm/photo/seed1/result.json: cannot be read" in errors
+    assert "1 run is unfinished and not in any table" in errors
+    assert "ablation: no runs for this table; left out" in errors
     written = sorted(path for path in (tmp_path / "tables").rglob("*") if path.is_file())
     built = {path.relative_to(tmp_path / "tables").as_posix() for path in written}
     names = {"gains", "summary", "by_target", "statistics", "label_10", "observation", "compare", "compare_statistics"}
@@ -61,13 +70,12 @@ def test_all_formats_and_the_command_in_each_file(tmp_path: Path) -> None:
         assert "ssdg tables runs --compare fixmatch,erm" in path.read_text(encoding="utf-8"), path
 
 
-def test_one_table_in_one_format(tmp_path: Path) -> None:
+def test_one_table_in_one_format(tables: Tables, tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
     words = ("runs", "--out", "here", "--tables", "label_10", "--format", "csv", "--protocol", "oracle")
-    process = tables(*words, cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    output, _ = tables(*words)
     assert sorted(path.name for path in (tmp_path / "here").rglob("*.*")) == ["label_10.csv", "runs.csv"]
-    assert "an upper bound, never a result" in process.stdout
+    assert "an upper bound, never a result" in output
 
 
 def test_tables_of_an_earlier_command_are_named_and_kept(
@@ -102,18 +110,17 @@ def test_nothing_is_written_through_a_link(
     assert list((tmp_path / "private").iterdir()) == []
 
 
-def test_one_markdown_file(tmp_path: Path) -> None:
+def test_one_markdown_file(tables: Tables, tmp_path: Path) -> None:
     write_many(tmp_path / "runs", seeds=1, labels=(10,))
-    process = tables("runs", "--out", "here/mine.md", "--tables", "summary", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
+    tables("runs", "--out", "here/mine.md", "--tables", "summary")
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine.md"]
     assert "## All runs" in (tmp_path / "here" / "mine.md").read_text()
 
 
-def test_every_run_is_in_a_file(tmp_path: Path) -> None:
+def test_every_run_is_in_a_file(tables: Tables, tmp_path: Path) -> None:
     """The tables can be rebuilt from it; here, one mean is computed by hand."""
     count = write_many(tmp_path / "runs", seeds=2, labels=(5,))
-    assert tables("runs", "--format", "csv", cwd=tmp_path).returncode == 0
+    tables("runs", "--format", "csv")
     table = pd.read_csv(tmp_path / "tables" / "csv" / "runs.csv", comment="#")
     assert len(table) == count
     summary = pd.read_csv(tmp_path / "tables" / "csv" / "summary.csv", comment="#").set_index(["dataset", "method"])
