@@ -40,8 +40,10 @@ def cpu_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def usb_config(tmp_path: Path, adain_dir: Path) -> Callable[..., Namespace]:
+def usb_config(tmp_path: Path, adain_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Namespace]:
     """USB's own ``get_config`` for a run of a few steps on this package's data."""
+    # USB starts six processes to find a free port, which no test uses.
+    monkeypatch.setattr("semilearn.lighting.config.get_port", lambda: 15000)
 
     def make(**values: Any) -> Namespace:
         defaults = {
