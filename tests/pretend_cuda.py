@@ -29,7 +29,6 @@ import torch
 from torch.nn.utils import clip_grad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.cuda_autocast import cuda_autocast
 
@@ -188,9 +187,9 @@ def _place() -> str:
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
     """One operation with an argument or a result on the device."""
     name = func._schema.name.partition("::")[2]
-    _check_devices(name, [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)])
+    _check_devices(name, [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)])
     _note_waits(name, args, kwargs)
-    inner_args, inner_kwargs = tree_map(_values, args), tree_map(_values, kwargs)
+    inner_args, inner_kwargs = _mapped(_values, args), _mapped(_values, kwargs)
     if torch.Tag.nondeterministic_seeded in func.tags:
         with _current().drawing():
             result = func(*inner_args, **inner_kwargs)
@@ -201,7 +200,22 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         return kwargs["out"] if "out" in kwargs else args[0]
     if name == "copy_":
         return args[0]
-    return tree_map(lambda leaf: PretendTensor(leaf) if type(leaf) is torch.Tensor else leaf, result)
+    return _mapped(lambda leaf: PretendTensor(leaf) if type(leaf) is torch.Tensor else leaf, result)
+
+
+def _mapped(convert: Callable[[Any], Any], value: Any) -> Any:
+    """``value`` with everything in its lists, tuples and dicts converted, faster than by torch's ``tree_map``."""
+    if isinstance(value, dict):
+        return {name: _mapped(convert, entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_mapped(convert, entry) for entry in value])
+    return convert(value)
+
+
+def _leaves(value: Any) -> list[Any]:
+    leaves: list[Any] = []
+    _mapped(leaves.append, value)
+    return leaves
 
 
 def _values(leaf: Any) -> Any:
@@ -254,7 +268,7 @@ class _Factories(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
+        if any(isinstance(leaf, torch.Tensor) for leaf in _leaves((args, kwargs))):
             return func(*args, **kwargs) if PretendTensor not in types else _run(func, args, kwargs)
         return _run(func, args, kwargs)
 
@@ -268,7 +282,7 @@ class _Functions(TorchFunctionMode):
             return _CONVERSIONS[func](*args, **kwargs)
         if _is_cuda(kwargs.get("device")):
             return _created(func, args, kwargs)
-        if PretendTensor in types or any(isinstance(leaf, PretendTensor) for leaf in tree_leaves((args, kwargs))):
+        if PretendTensor in types or any(isinstance(leaf, PretendTensor) for leaf in _leaves((args, kwargs))):
             with _Factories():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
@@ -361,7 +375,7 @@ def _grouped(group: Callable[..., Any]) -> Callable[..., Any]:
     """torch groups gradients by the device of the wrapped values, which is the CPU."""
 
     def by_device(lists: Any, *args: Any) -> Any:
-        on = DEVICE if any(isinstance(leaf, PretendTensor) for leaf in tree_leaves(lists)) else torch.device("cpu")
+        on = DEVICE if any(isinstance(leaf, PretendTensor) for leaf in _leaves(lists)) else torch.device("cpu")
         return {(on, dtype): members for (_, dtype), members in group(lists, *args).items()}
 
     return by_device
