@@ -196,7 +196,7 @@ def test_a_compiled_network_gives_the_same_losses_and_gradients(tinier: Tiny, mo
     plain, compiled = (training.build(make_context(tinier(compile=compiles))) for compiles in (False, True))
     losses, logits = [], []
     images = batch_of(plain, 0, 1)["x_lb"]
-    # Worker processes, and the search for the vector instructions of this CPU, would each import torch anew.
+    # Worker processes, and the search for the vector instructions of this CPU, would each import torch again.
     with torch._inductor.config.patch({"compile_threads": 1, "cpp.vec_isa_ok": False}):
         for algorithm in (plain, compiled):
             algorithm.it = algorithm.epoch = 0
