@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -92,6 +94,7 @@ def released_table(results: Results, file: Path) -> Table:
                         "mean": values.mean(),
                         "low": low,
                         "high": high,
+                        "deviation": values.std(),
                         "n": len(values),
                         "within": bool(low <= line.accuracy <= high) if len(values) > 1 else None,
                         "far": bool(abs(difference) > high - low) if len(values) > 1 else None,
@@ -138,7 +141,55 @@ def _judgement(frame: pd.DataFrame) -> list[str]:
         "one more run lies within the range of n runs with a probability of (n - 1) / (n + 1), which is 50 % for "
         "three runs.",
         f"Further from our mean than our range is wide: {', '.join(far) or 'none'}.",
+        *_chance(judged),
     ]
+
+
+def _chance(judged: pd.DataFrame) -> list[str]:
+    """Whether the differences of all rows together are larger than the scatter of our runs explains."""
+    differences = judged["mean"] - judged["released"]
+    test = pooled_test(differences, judged["deviation"], judged["n"])
+    if test is None:
+        return []
+    p = f"p = {test.p:.2f}" if test.p >= 0.01 else "p below 0.01"
+    return [
+        f"Our runs scatter around the mean of their row with a standard deviation of {test.deviation:.1f} points "
+        f"(pooled, {test.freedom} degrees of freedom). If both codes behave alike, the root mean square of the "
+        f"differences is expected to be {test.expected:.1f} points; it is {math.sqrt((differences**2).mean()):.1f} "
+        f"(F test over the rows with a range: {p})."
+    ]
+
+
+class PooledTest(NamedTuple):
+    """The result of :func:`pooled_test`."""
+
+    deviation: float
+    """The standard deviation of a run, pooled over rows."""
+    freedom: int
+    expected: float
+    """The root mean square that the differences have on average if both codes behave alike."""
+    p: float
+
+
+def pooled_test(differences: pd.Series, deviations: pd.Series, n: pd.Series) -> PooledTest | None:
+    """Test whether single runs come from the same distributions as n runs per row; None if our runs do not differ.
+
+    One run differs from the mean of n others with the variance s^2 (1 + 1 / n), where s is assumed to be the same in
+    all rows. The mean of the squared differences, each divided by 1 + 1 / n, over s^2 then has an F distribution.
+
+    Args:
+        differences: the mean of our runs minus the single run, per row.
+        deviations, n: the standard deviation (ddof 1) and the number of our runs, per row.
+    """
+    from scipy import stats
+
+    freedom = int((n - 1).sum())
+    variance = float(((n - 1) * deviations**2).sum() / freedom)
+    if not variance:
+        return None
+    ratio = float((differences**2 / (1 + 1 / n)).mean() / variance)
+    expected = math.sqrt(variance * (1 + 1 / n).mean())
+    return PooledTest(math.sqrt(variance), freedom, expected, float(stats.f.sf(ratio, len(n), freedom)))
 
 
 def parity_panel(results: Results, file: Path) -> Panel:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,7 +14,7 @@ from semilearn_ext.__main__ import main
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.layout import DASH, MINUS
-from semilearn_ext.report.released import parity_panel, read_numbers, released_table
+from semilearn_ext.report.released import parity_panel, pooled_test, read_numbers, released_table
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "pacs96" / "released_code.csv"
 
@@ -47,7 +48,27 @@ def test_mean_and_range_next_to_the_released_code(
     assert "Of the 3 numbers of the released code for which we have at least two runs, 2 are within our range." in text
     assert "1.3 are expected" in text  # 2 / 4 + 2 / 4 + 1 / 3
     assert "Further from our mean than our range is wide: FixMatch + UPCSC on art_painting." in text
+    # Pooled variance: (14 + 14 + 0.5) / 5. Differences: 0.2, 2 and 33.7 points.
+    assert "a standard deviation of 2.4 points (pooled, 5 degrees of freedom)" in text
+    assert "expected to be 2.8 points; it is 19.5 (F test over the rows with a range: p below 0.01)." in text
     assert "released code (github.com/dongkwani/UPCSC), real PACS at 96 pixels, 3 epochs" in text
+
+
+def test_the_pooled_test_finds_another_distribution_and_is_rarely_wrong() -> None:
+    generator = np.random.default_rng(0)
+    n = pd.Series([3, 3, 2, 5])
+    p_values: dict[float, list[float]] = {0.0: [], 20.0: []}
+    for shift, found in p_values.items():
+        for _ in range(300):
+            ours = [generator.normal(50, 4, size) for size in n]
+            differences = pd.Series([runs.mean() - generator.normal(50 + shift, 4) for runs in ours])
+            test = pooled_test(differences, pd.Series([runs.std(ddof=1) for runs in ours]), n)
+            assert test is not None
+            found.append(test.p)
+    # For equal distributions, the p value is uniform: 60 +- 7 of 300 are below 0.2.
+    assert 35 < sum(p < 0.2 for p in p_values[0.0]) < 85
+    assert sum(p < 0.05 for p in p_values[20.0]) > 270
+    assert pooled_test(pd.Series([1.0]), pd.Series([0.0]), pd.Series([3])) is None
 
 
 def test_a_number_beside_the_range_is_not_within_it_and_one_seed_is_no_judgement(run: Callable[..., Path]) -> None:
