@@ -42,8 +42,8 @@ def _method(settings: Settings) -> Iterator[str]:
         for weight in weights:
             value = settings.options[weight]
             yield (
-                f"  {weight:<11} {value:g} x plugin_weight {settings.plugin_weight:g} = "
-                f"{value * settings.plugin_weight:g} in the loss"
+                f"  {weight:<11} {value:g} x plugin_weight {settings.plugin_weight:.3g} = "
+                f"{value * settings.plugin_weight:.3g} in the loss"
             )
 
 
@@ -88,8 +88,8 @@ def _parameters(context: RunContext) -> Iterator[str]:
 def _run(settings: Settings, data: SSDGData) -> str:
     path = run_path(settings)
     return (
-        f"  {settings.target_domain:<14} {data.total_steps} iterations ({data.epochs} epochs of "
-        f"{data.steps_per_epoch}); {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
+        f"  {settings.target_domain:<14} {data.total_steps} iterations, {data.steps_per_epoch} per "
+        f"epoch; {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
         f"{len(data.split.source_val)} validation, {len(data.split.target)} test images; "
         f"{_state(settings)}: {path}"
     )

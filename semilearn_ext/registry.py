@@ -264,6 +264,16 @@ def options_of(method: Method) -> dict[str, Option]:
     return options
 
 
+def declared_options() -> dict[str, dict[Option, list[str]]]:
+    """The owners of every option, by name and declaration. Algorithms may declare the same name differently."""
+    declared: dict[str, dict[Option, list[str]]] = {}
+    available = [spec for spec in ALGORITHMS if not spec.unavailable]
+    for spec in sorted((*available, *PLUGINS), key=lambda spec: spec.name):
+        for name, option in spec.options.items():
+            declared.setdefault(name, {}).setdefault(option, []).append(spec.name)
+    return dict(sorted(declared.items()))
+
+
 def owners_of(option: str) -> list[str]:
     """Names of the algorithms and plug-ins that have ``option``."""
     return sorted(spec.name for spec in (*ALGORITHMS, *PLUGINS) if option in spec.options)

@@ -66,7 +66,7 @@ def add(data: argparse.ArgumentParser) -> None:
         choices=("auto", "error", "take_all"),
         default="auto",
         help="for a class with fewer training images than --labels: error, or take_all to label all of them "
-        "(default: take_all for mini_domainnet, error otherwise)",
+        "(default: auto, the choice of the released code for the dataset)",
     )
 
 
