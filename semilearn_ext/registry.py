@@ -287,8 +287,11 @@ def steps_of(base: str) -> tuple[str, ...]:
 
 
 def method_title(base: str, named: Iterable[str] = (), variant: str = "") -> str:
-    """The title of a method, such as ``FixMatch + UPCSC (top1 proxy)``. Unregistered names are capitalised."""
-    parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base.capitalize()]
+    """The title of a method, such as ``FixMatch + UPCSC (top1 proxy)``.
+
+    A base that is not registered is shown by its name, and a plug-in by its capitalised name.
+    """
+    parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base]
     parts += [PLUGINS.get(name, "").title if name in PLUGINS else name.capitalize() for name in named]
     title = " + ".join(parts)
     return f"{title} ({variant.replace('_', ' ')})" if variant else title

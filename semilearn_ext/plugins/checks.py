@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from inspect import signature
-from typing import Any
+from typing import TypeGuard
 
 from torch import Tensor, nn
 
@@ -78,7 +78,7 @@ def check_needs(spec: PluginSpec, model: ModelSpec) -> None:
         )
 
 
-def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str, tuple[float, Tensor]]:
+def check_losses(owner: str, losses: object, logged: Collection[str]) -> dict[str, tuple[float, Tensor]]:
     """Check the losses that the plug-in ``owner`` returned. A term must not have the name of another logged one."""
     if not isinstance(losses, dict):
         raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
@@ -97,14 +97,14 @@ def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str
 
 
 def check_logs(
-    owner: str, logs: Mapping[str, Any], logged: Mapping[str, Any], others: Collection[str]
-) -> dict[str, Tensor]:
+    owner: str, logs: Mapping[str, object], logged: Collection[str], others: Collection[str]
+) -> dict[str, Tensor | float]:
     """Check the numbers that the plug-in ``owner`` wants to record, and return them by name.
 
     A number of the base algorithm must not be replaced. The names of ``others``, which other plug-ins have recorded in
     this step, are preceded by the owner's: ``sc_candidates``.
     """
-    checked: dict[str, Tensor] = {}
+    checked: dict[str, Tensor | float] = {}
     for name, value in logs.items():
         if not _is_scalar_tensor(value) and not isinstance(value, int | float):
             raise UserError(f"plug-in {owner!r}: logs[{name!r}] must be a scalar, got {_described(value)}")
@@ -114,15 +114,15 @@ def check_logs(
     return checked
 
 
-def _check_new(owner: str, name: str, logged: Mapping[str, Any]) -> None:
+def _check_new(owner: str, name: str, logged: Collection[str]) -> None:
     if f"train/{name}" in logged:
         raise UserError(f"plug-in {owner!r}: another logged number is already called {name!r}; choose another name")
 
 
-def _is_scalar_tensor(value: Any) -> bool:
+def _is_scalar_tensor(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.ndim == 0
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     tensor = value[1] if isinstance(value, tuple) and len(value) == 2 else value
     return f"a tensor of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else shown(value)
