@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from semilearn_ext.commands.argument_types import MAX_SEED, number_between, positive, real_between, words
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 
 HELP = "download, check, show and split datasets"
 
@@ -91,8 +91,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     report, problems = check(arguments.name, arguments.root)
     print("\n".join([report, *problems]))
     if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise UserError(f"{arguments.name}: {count} found (listed above)")
+        raise UserError(f"{arguments.name}: {counted(len(problems), 'problem')} found (listed above)")
 
 
 def run_show(arguments: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from semilearn_ext import documents, files
 from semilearn_ext.data.layouts import plain_name
 from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.data.split_files import FETCH_SPLITS
-from semilearn_ext.errors import UserError, shown
+from semilearn_ext.errors import UserError, counted, shown
 from semilearn_ext.names import check_name
 from semilearn_ext.registry import DATASETS
 
@@ -101,7 +101,7 @@ def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
             f"{partial}"
         )
     partial.rename(folder)
-    return f"{spec.name}: {total} images in {folder}"
+    return f"{spec.name}: {counted(total, 'image')} in {folder}"
 
 
 def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:

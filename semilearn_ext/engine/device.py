@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from semilearn_ext.data.device_images import free_memory
 from semilearn_ext.data.packed import send
 from semilearn_ext.engine.nvidia import unusable_gpu
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
 
@@ -228,5 +228,4 @@ def to_device(value: torch.Tensor, device: torch.device, channels_last: bool) ->
 def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    threads = torch.get_num_threads()
-    return f"{device} ({threads} {'thread' if threads == 1 else 'threads'})" if device.type == "cpu" else str(device)
+    return f"{device} ({counted(torch.get_num_threads(), 'thread')})" if device.type == "cpu" else str(device)
