@@ -49,7 +49,7 @@ def prepare(name: str, root: Path) -> str:
     elif spec.hub:
         message = unpack(spec, download(spec.hub), folder)
     else:
-        steps = [*spec.by_hand, "Check it with: ssdg data check {name} --root {root}"]
+        steps = [*spec.by_hand, "Check it with: ssdg data check {name} --data_dir {root}"]
         listed = [f"{number}. {step.format(name=name, root=root)}" for number, step in enumerate(steps, start=1)]
         message = "\n".join([f"{name} has to be downloaded by hand:", *listed])
     if not spec.splits_folder:
