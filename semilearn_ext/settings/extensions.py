@@ -90,10 +90,13 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
         for imported in (name, *_local_modules(before)):
             sys.modules.pop(imported, None)
         registry.remove(str(file))
-        if isinstance(error, UserError):
-            raise
         reason = " ".join(str(error).split()) or "no message"
-        raise UserError(f"{where}: {path}{_line_of(error, file)}: {type(error).__name__}: {reason}") from error
+        place = f"{where}: {path}{_line_of(error, file)}"
+        if not isinstance(error, UserError):
+            raise UserError(f"{place}: {type(error).__name__}: {reason}") from error
+        if path in reason or str(file) in reason:
+            raise
+        raise UserError(f"{place}: {reason}") from None
     finally:
         _loading.pop()
     _loaded[file] = digest

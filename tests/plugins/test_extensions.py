@@ -270,7 +270,10 @@ def test_an_extension_with_a_mistake_is_an_error_of_one_line(
     [
         ("...", "Mine has no method 'losses'; add it, or set wants = None"),
         (f"wants = 'weak'\n    {LOSS}", r"Mine.wants must be a Wants\(...\), or None .* got 'weak'"),
-        (f"wants = Wants(views='week')\n    {LOSS}", "Wants: views: 'week' is not one of all, weak, strong"),
+        (
+            f"wants = Wants(views='week')\n    {LOSS}",
+            r"mine.py:8: Wants: views: 'week' is not one of all, weak, strong",
+        ),
         (f"wants = Wants(batch='one')\n    {LOSS}", "Wants: batch: 'one' is not one of mixed, domain"),
         (f"def __init__(self, options, model): ...\n    {LOSS}", r"Mine.__init__ must call super\(\).__init__"),
         (
