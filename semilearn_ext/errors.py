@@ -29,6 +29,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """``"1 run"`` or ``"2 runs"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def printable(text: str) -> str:
     """``text`` on one line, with escape sequences for control characters, which could manipulate a terminal, and for
     bytes that are not text."""

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from semilearn_ext.errors import UserError, did_you_mean
-from semilearn_ext.registry import ALGORITHMS, DATASETS, NETS, PLUGINS, incompatible, steps_of
+from semilearn_ext.registry import ALGORITHMS, DATASETS, NETS, PLUGINS, declared_options, incompatible, steps_of
 from semilearn_ext.settings.convert import as_text
 from semilearn_ext.specs import AlgorithmSpec, Option, PluginSpec, Spec
 
@@ -38,7 +38,9 @@ def _algorithms() -> list[AlgorithmSpec]:
 def _algorithm(spec: AlgorithmSpec) -> str:
     if spec.unavailable:
         return f"not available: {spec.unavailable}"
-    notes = f"; does not support plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
+    steps = steps_of(spec.name)
+    notes = f"; step: {' or '.join(steps)}" if steps != ("usb",) else ""
+    notes += f"; does not support plug-ins: {spec.no_plugins}" if spec.no_plugins else ""
     return f"{spec.about}{notes}{_options(spec.options)}"
 
 
@@ -118,18 +120,10 @@ def _compatible_plugins(spec: AlgorithmSpec) -> str:
 
 def _option_rows() -> list[Sequence[str]]:
     """One row per declaration of an option; algorithms may use the same name with different defaults."""
-    owners: dict[tuple[str, Option], list[str]] = {}
-    for spec in (*_algorithms(), *PLUGINS):
-        for name, option in spec.options.items():
-            owners.setdefault((name, option), []).append(spec.name)
     rows = [
-        (
-            f"`{name}`",
-            f"`{as_text(option.default)}`",
-            _meaning(option),
-            ", ".join(f"`{owner}`" for owner in sorted(names)),
-        )
-        for (name, option), names in sorted(owners.items(), key=lambda entry: (entry[0][0], entry[1]))
+        (f"`{name}`", f"`{as_text(option.default)}`", _meaning(option), ", ".join(f"`{owner}`" for owner in owners))
+        for name, declarations in declared_options().items()
+        for option, owners in sorted(declarations.items(), key=lambda entry: entry[1])
     ]
     return [("Option", "Default", "Meaning", "Methods"), *rows]
 

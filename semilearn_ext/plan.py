@@ -11,7 +11,7 @@ from semilearn_ext.data.experiment import SSDGData, load_data
 from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device, choose_precision, describe
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.registry import PLUGINS, method_title
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.ownership import check_content
@@ -42,8 +42,8 @@ def _method(settings: Settings) -> Iterator[str]:
         for weight in weights:
             value = settings.options[weight]
             yield (
-                f"  {weight:<11} {value:g} x plugin_weight {settings.plugin_weight:g} = "
-                f"{value * settings.plugin_weight:g} in the loss"
+                f"  {weight:<11} {value:g} x plugin_weight {settings.plugin_weight:.3g} = "
+                f"{value * settings.plugin_weight:.3g} in the loss"
             )
 
 
@@ -51,7 +51,7 @@ def _data(settings: Settings, data: SSDGData) -> Iterator[str]:
     sources, unlabelled = len(data.sources), settings.batch_size * settings.uratio
     yield (
         f"data        {settings.dataset}: {len(domains_of(settings))} domains, {len(data.classes)} classes, "
-        f"{settings.labels_per_class} labels per class and source domain; scale: {data.scale}"
+        f"{counted(settings.labels_per_class, 'label')} per class and source domain; scale: {data.scale}"
     )
     yield (
         f"batch       {settings.batch_size} labelled + {unlabelled} unlabelled images per step, "
@@ -88,8 +88,8 @@ def _parameters(context: RunContext) -> Iterator[str]:
 def _run(settings: Settings, data: SSDGData) -> str:
     path = run_path(settings)
     return (
-        f"  {settings.target_domain:<14} {data.total_steps} iterations ({data.epochs} epochs of "
-        f"{data.steps_per_epoch}); {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
+        f"  {settings.target_domain:<14} {data.total_steps} iterations, {data.steps_per_epoch} per "
+        f"epoch; {len(data.split.labelled)} labelled, {len(data.split.unlabelled)} unlabelled, "
         f"{len(data.split.source_val)} validation, {len(data.split.target)} test images; "
         f"{_state(settings)}: {path}"
     )

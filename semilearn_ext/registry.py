@@ -14,7 +14,7 @@ from semilearn_ext.errors import UserError, did_you_mean, shown
 from semilearn_ext.names import COMMAND_WORDS, USB_ARGUMENTS, check_folder_name, check_name
 from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
-from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, NetSpec, Option, PluginSpec, Spec
+from semilearn_ext.specs import AlgorithmSpec, DatasetSpec, Needs, NetSpec, Option, PluginSpec, Spec
 
 S = TypeVar("S", bound=Spec)
 HOME = "semilearn_ext"
@@ -76,14 +76,23 @@ DATASETS: Registry[DatasetSpec] = Registry("dataset")
 NETS: Registry[NetSpec] = Registry("network")
 
 
+_FIELDS: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("name", "title", "about", "paper"), (str, "one line of text")),
+    "options": (dict, "a dict of names and Options"),
+    "needs": (Needs, "Needs(...)"),
+}
+"""The types of fields in specs, which extensions can get wrong."""
+
+
 def add(spec: Spec, origin: str = HOME) -> None:
     """Register ``spec``. Names and options that are already in use are an error."""
     if not isinstance(spec, AlgorithmSpec | PluginSpec | DatasetSpec | NetSpec):
         raise UserError(f"{origin}: expected the spec of an algorithm, plug-in, dataset or network, got {shown(spec)}")
+    for field, (kind, expected) in _FIELDS.items():
+        value = getattr(spec, field, kind())
+        if not isinstance(value, kind) or (isinstance(value, str) and len(value.splitlines()) > 1):
+            raise UserError(f"{origin}: {field} of {shown(spec.name)}: expected {expected}, got {shown(value)}")
     check_name(spec.name, origin)
-    for field in ("title", "about", "paper"):
-        if not isinstance(getattr(spec, field), str):
-            raise UserError(f"{origin}: {field} of {spec.name!r}: expected text, got {shown(getattr(spec, field))}")
     if isinstance(spec, AlgorithmSpec):
         ALGORITHMS.check_is_new(spec.name, origin)
         _check_algorithm_name(spec.name, origin)
@@ -173,6 +182,8 @@ def _check_options(
             raise UserError(
                 f"{where}: expected an Option whose default is a number, string or boolean, got {shown(option)}"
             )
+        if not isinstance(option.help, str):
+            raise UserError(f"{where}: help: expected text, got {shown(option.help)}")
         option_value(option, option.default, f"{where}: default")
     for other, other_options in others:
         for name in options.keys() & other_options.keys():
@@ -253,6 +264,16 @@ def options_of(method: Method) -> dict[str, Option]:
     return options
 
 
+def declared_options() -> dict[str, dict[Option, list[str]]]:
+    """The owners of every option, by name and declaration. Algorithms may declare the same name differently."""
+    declared: dict[str, dict[Option, list[str]]] = {}
+    available = [spec for spec in ALGORITHMS if not spec.unavailable]
+    for spec in sorted((*available, *PLUGINS), key=lambda spec: spec.name):
+        for name, option in spec.options.items():
+            declared.setdefault(name, {}).setdefault(option, []).append(spec.name)
+    return dict(sorted(declared.items()))
+
+
 def owners_of(option: str) -> list[str]:
     """Names of the algorithms and plug-ins that have ``option``."""
     return sorted(spec.name for spec in (*ALGORITHMS, *PLUGINS) if option in spec.options)
@@ -266,8 +287,11 @@ def steps_of(base: str) -> tuple[str, ...]:
 
 
 def method_title(base: str, named: Iterable[str] = (), variant: str = "") -> str:
-    """The title of a method, such as ``FixMatch + UPCSC (top1 proxy)``. Unregistered names are capitalised."""
-    parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base.capitalize()]
+    """The title of a method, such as ``FixMatch + UPCSC (top1 proxy)``.
+
+    A base that is not registered is shown by its name, and a plug-in by its capitalised name.
+    """
+    parts = [ALGORITHMS.get(base, "").title if base in ALGORITHMS else base]
     parts += [PLUGINS.get(name, "").title if name in PLUGINS else name.capitalize() for name in named]
     title = " + ".join(parts)
     return f"{title} ({variant.replace('_', ' ')})" if variant else title

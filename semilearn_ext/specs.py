@@ -112,6 +112,8 @@ class AlgorithmSpec(Spec):
     """Whether it uses predictions of averaged weights during training."""
     projected_features: bool = False
     """Whether it wraps the network in one that returns a projection instead of the classifier's inputs."""
+    draws_on_device: bool = False
+    """Whether its own code draws random numbers on the device, so that one step differs between devices."""
     calls_cuda: bool = False
     """Whether its own code calls ``.cuda()``."""
     float32_losses: bool = False

@@ -70,7 +70,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(train: Train, tmp_path: Path)
     output, errors = train("--c", config, "--dry_run", "--cache_dir", cache).communicate()
     for text in (
         "48 labelled + 48 unlabelled images per step, 16 + 16 from each of 3 source domains",
-        "300 iterations (20 epochs of 15); 60 labelled, 750 unlabelled, 90 validation, 300 test images",
+        "300 iterations, 15 per epoch; 60 labelled, 750 unlabelled, 90 validation, 300 test images",
         "classifier     1,290 parameters, learning rate 0.01",
         "device      cpu",
         str(Path("2lpc", "fixmatch", "street", "seed1")),

@@ -19,6 +19,7 @@ see ``tests/algorithms/test_released_steps.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.nets.batch_groups import grouped_features
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier
 from semilearn_ext.nets.heads import ClassifierHead, Passes
-from semilearn_ext.plugins.base import Plugin, View
+from semilearn_ext.plugins.base import Plugin, View, Wants
 from semilearn_ext.semilearn_api import FixMatch
 from semilearn_ext.settings import Settings
 
@@ -71,9 +72,10 @@ class ReferenceStep(SSDGBase):
         loss: Tensor = self.domains * self.ce_loss(logits, y_lb, reduction="mean")
         return loss
 
-    def attached(self) -> list[Plugin]:
-        """The plug-ins, if any."""
-        return list(getattr(self, "plugins", {}).values())
+    def wants(self) -> list[Wants]:
+        """What the plug-ins want, if there are any."""
+        plugins: Mapping[str, Plugin] = getattr(self, "plugins", {})
+        return [plugin.wants for plugin in plugins.values() if plugin.wants is not None]
 
 
 class ReferenceERM(ReferenceStep):
@@ -91,6 +93,15 @@ class ReferenceERM(ReferenceStep):
 class ReferenceMatch(FixMatch, ReferenceStep):
     """FixMatch and StyleMatch: a threshold, pseudo labels, and one or more views that are trained with them."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for wants in self.wants():
+            if wants.batch == "mixed" and wants.labelled:
+                raise UserError(
+                    f"{self.settings.where('step')}: a plug-in that wants labelled images in mixed batches only works "
+                    f"in USB's step; use step: usb"
+                )
+
     def match(self, y_lb: Tensor, x_lb: Tensor, x_ulb_w: Tensor, others: list[tuple[Tensor, Tensor]]) -> Any:
         """One step.
 
@@ -98,7 +109,7 @@ class ReferenceMatch(FixMatch, ReferenceStep):
             x_lb, x_ulb_w: the weak views.
             others: the labelled and unlabelled images of every other view: strong, styled.
         """
-        wants = [plugin.wants for plugin in self.attached() if plugin.wants is not None]
+        wants = self.wants()
         weak_needs_gradient = any(want.batch == "domain" for want in wants)
         mixed = any(want.batch == "mixed" for want in wants)
         weak_images = self.by_domain(x_lb, x_ulb_w)
@@ -137,7 +148,7 @@ class ReferenceMatch(FixMatch, ReferenceStep):
 
     def _plugin_images(
         self,
-        wants: list[Any],
+        wants: list[Wants],
         weak: Tensor,
         parts: list[Tensor],
         logits: list[Tensor],
@@ -158,10 +169,6 @@ class ReferenceMatch(FixMatch, ReferenceStep):
             rows = self._unlabelled_rows(Images([], prob, mask, domain))
             views = [View(features, self.classify(features, self.domains, sample=False)) for features in mixed]
             images["mixed", False] = Images(views, rows.prob, rows.mask, rows.domain)
-            if any(want.batch == "mixed" and want.labelled for want in wants):
-                raise UserError(
-                    "a plug-in that wants labelled images in mixed batches only works in USB's step; use step: usb"
-                )
         return images
 
     def _unlabelled_rows(self, images: Images) -> Images:

@@ -6,7 +6,7 @@ from semilearn_ext.algorithms.compose import register
 from semilearn_ext.data.experiment import SSDGData
 from semilearn_ext.errors import UserError
 from semilearn_ext.plugins.base import ModelSpec
-from semilearn_ext.plugins.mixin import check_needs
+from semilearn_ext.plugins.checks import check_needs
 from semilearn_ext.registry import PLUGINS
 from semilearn_ext.semilearn_api import ALGORITHMS
 from semilearn_ext.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class StepViews:
     images: dict[tuple[str, bool], Images]
     """By ``(wants.batch, wants.labelled)``."""
     losses: dict[str, Tensor] = field(default_factory=dict)
+    """The losses of the base, which :func:`step_result` adds."""
 
     def output(self, wants: Wants) -> StepOutput:
         images = self.images[wants.batch, wants.labelled]
@@ -90,10 +91,11 @@ def step_result(
     Logged numbers stay on the device until they are recorded.
     """
     total = sup_loss + algorithm.lambda_u * sum(losses)
-    logged = {"sup_loss": sup_loss, "unsup_loss": losses[0], "total_loss": total, "util_ratio": mask.float().mean()}
+    terms = {"sup_loss": sup_loss, "unsup_loss": losses[0], "total_loss": total}
     if len(losses) > 1:
-        logged["style_loss"] = losses[1]
+        terms["style_loss"] = losses[1]
+    logged = {**terms, "util_ratio": mask.float().mean()}
     return (
-        algorithm.process_out_dict(loss=total, step_views=views),
+        algorithm.process_out_dict(loss=total, step_views=replace(views, losses=terms)),
         algorithm.process_log_dict(**{name: value.detach() for name, value in logged.items()}),
     )

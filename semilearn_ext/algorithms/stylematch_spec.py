@@ -22,4 +22,5 @@ STYLEMATCH = AlgorithmSpec(
     reads=("adain_dir",),
     needs_domains=True,
     takes_head=True,
+    draws_on_device=True,
 )

@@ -168,6 +168,7 @@ SPECS = (
             "mixup_manifold": _MANIFOLD,
         },
         no_plugins=_MIXES,
+        draws_on_device=True,
         weak_pair=True,
     ),
     _usb(
@@ -200,6 +201,7 @@ SPECS = (
             "mixup_manifold": _MANIFOLD,
         },
         no_plugins=_MIXES,
+        draws_on_device=True,
     ),
     _usb(
         "simmatch",
@@ -273,6 +275,7 @@ SPECS = (
             "unsup_warm_up": _WARM_UP,
         },
         no_plugins="it perturbs all images and returns no features",
+        draws_on_device=True,
         calls_cuda=True,
         needs_float32="it computes its perturbation with steps of 1e-6, which half precision rounds to zero",
     ),

@@ -44,11 +44,11 @@ from semilearn_ext.engine.device import (
 from semilearn_ext.engine.nvidia import driver_version, unusable_gpu
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, settings_from
+from semilearn_ext.specs import AlgorithmSpec
 
 OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
 TOLERANCE = 0.01
 """Relative difference of two float32 losses that can be explained by a different order of summation."""
-OWN_RANDOM_NUMBERS = ("mixmatch", "remixmatch", "stylematch", "vat")
 PACS_BYTES = 9991 * 3 * 224**2
 SHM_BYTES = 2**30
 EVERY_IMAGE = 100.0
@@ -213,7 +213,7 @@ def check_step(name: str, step: str, device: torch.device, values: Mapping[str, 
     seconds = f"{time.perf_counter() - start:.1f} s"
     if not math.isfinite(loss):
         return Finding(PROBLEM, "step", f"{check}: the loss is {loss}", "train it with --device cpu and report this")
-    if registry.parse_method(name, "").base in OWN_RANDOM_NUMBERS and device.type != "cpu":
+    if _base(name).draws_on_device and device.type != "cpu":
         return Finding(OK, "step", f"{check}: loss {loss:.4f}; uses random numbers of the device ({seconds})")
     if not math.isclose(loss, cpu_loss, rel_tol=TOLERANCE, abs_tol=1e-4):
         return Finding(
@@ -227,10 +227,13 @@ def check_step(name: str, step: str, device: torch.device, values: Mapping[str, 
 
 def _loss(name: str, step: str, device: str, values: Mapping[str, Any]) -> float:
     # If every image is confident, all terms of the loss are active, and rounding cannot change which images count.
-    spec = registry.ALGORITHMS.get(registry.parse_method(name, "").base, "algorithm")
-    confident = {"p_cutoff": 0.0} if "p_cutoff" in spec.options else {}
+    confident = {"p_cutoff": 0.0} if "p_cutoff" in _base(name).options else {}
     algorithm = _algorithm(name, step, device, **{"precision": "float32", **confident, **values})
     return algorithm.step(**_batch(algorithm)).total.item()
+
+
+def _base(name: str) -> AlgorithmSpec:
+    return registry.ALGORITHMS.get(registry.parse_method(name, "--methods").base, "--methods")
 
 
 def _algorithm(name: str, step: str, device: str, **values: Any) -> SSDGBase:

@@ -15,6 +15,7 @@ from typing import Any
 from semilearn_ext import training
 from semilearn_ext.bench.budget import Part, Stopwatch, table
 from semilearn_ext.data.experiment import SSDGData
+from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import make_context
 from semilearn_ext.engine.evaluation import measure as evaluate
 from semilearn_ext.engine.evaluation import measure_averages
@@ -32,7 +33,7 @@ class StepTimesHook(Hook):
     def __init__(self, stopwatch: Stopwatch) -> None:
         self.stopwatch, self.times = stopwatch, list[float]()
 
-    def after_train_step(self, algorithm: Any) -> None:
+    def after_train_step(self, algorithm: SSDGBase) -> None:
         self.times.append(self.stopwatch.now())
 
 

@@ -82,7 +82,7 @@ class StepEndHook(Hook):
         self.times: list[float] = []
         self.passes: list[tuple[int, int]] = []
 
-    def after_train_step(self, algorithm: Any) -> None:
+    def after_train_step(self, algorithm: SSDGBase) -> None:
         self.times.append(self.stopwatch.now())
         self.passes.append((self.counter.with_gradient, self.counter.without_gradient))
 

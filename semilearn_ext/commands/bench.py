@@ -32,7 +32,7 @@ def add(bench: argparse.ArgumentParser) -> None:
     parts.add_parser("loss", help="time and memory of the UPCSC losses").set_defaults(call=run_loss)
     data = parts.add_parser("data", help="images per second, compared with a plain Pillow pipeline, on PACS")
     data.add_argument(
-        "--root", type=Path, default=Path("data"), metavar="DIR", help="folder that contains pacs (default: data)"
+        "--data_dir", type=Path, default=Path("data"), metavar="DIR", help="folder that contains pacs (default: data)"
     )
     data.add_argument("--size", type=positive, default=128, metavar="N", help="image size in pixels (default: 128)")
     data.add_argument(
@@ -75,4 +75,4 @@ def run_data(arguments: argparse.Namespace) -> None:
     from semilearn_ext.settings import settings_from
 
     device = choose_device(settings_from(device=arguments.device))
-    print(main(image_tree_spec("pacs").tree(arguments.root).root, size=arguments.size, device=device))
+    print(main(image_tree_spec("pacs").tree(arguments.data_dir).root, size=arguments.size, device=device))

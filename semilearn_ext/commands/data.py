@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from semilearn_ext.commands.argument_types import MAX_SEED, number_between, positive, real_between, words
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 
 HELP = "download, check, show and split datasets"
 
@@ -22,7 +22,7 @@ def add(data: argparse.ArgumentParser) -> None:
     for action, call in ((prepare, run_prepare), (check, run_check), (show, run_show), (split, run_split)):
         action.add_argument("name", help="name of the dataset (see: ssdg list)")
         action.add_argument(
-            "--root", type=Path, default=Path("data"), metavar="DIR", help="folder that contains it (default: data)"
+            "--data_dir", type=Path, default=Path("data"), metavar="DIR", help="folder of the datasets (default: data)"
         )
         action.add_argument(
             "--extend", type=words, default=[], metavar="A,B", help="Python files with your own datasets"
@@ -66,7 +66,7 @@ def add(data: argparse.ArgumentParser) -> None:
         choices=("auto", "error", "take_all"),
         default="auto",
         help="for a class with fewer training images than --labels: error, or take_all to label all of them "
-        "(default: take_all for mini_domainnet, error otherwise)",
+        "(default: auto, the choice of the released code for the dataset)",
     )
 
 
@@ -82,17 +82,16 @@ def run(call: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
 def run_prepare(arguments: argparse.Namespace) -> None:
     from semilearn_ext.data.hub import prepare
 
-    print(prepare(arguments.name, arguments.root))
+    print(prepare(arguments.name, arguments.data_dir))
 
 
 def run_check(arguments: argparse.Namespace) -> None:
     from semilearn_ext.data.checks import check
 
-    report, problems = check(arguments.name, arguments.root)
+    report, problems = check(arguments.name, arguments.data_dir)
     print("\n".join([report, *problems]))
     if problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise UserError(f"{arguments.name}: {count} found (listed above)")
+        raise UserError(f"{arguments.name}: {counted(len(problems), 'problem')} found (listed above)")
 
 
 def run_show(arguments: argparse.Namespace) -> None:
@@ -103,7 +102,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     if arguments.out.suffix.lower() != ".png":
         raise UserError(f"--out: {arguments.out}: expected a PNG file, such as NAME.png")
     size = spec.image_size or arguments.size or (224 if arguments.style else 96)
-    values = {"dataset": spec.name, "data_dir": arguments.root, "img_size": size, "flip": spec.flip}
+    values = {"dataset": spec.name, "data_dir": arguments.data_dir, "img_size": size, "flip": spec.flip}
     if arguments.cache_dir:
         values["cache_dir"] = arguments.cache_dir
     if arguments.style:
@@ -122,6 +121,6 @@ def run_split(arguments: argparse.Namespace) -> None:
     from semilearn_ext.data.checks import write_splits
 
     paths = write_splits(
-        arguments.name, arguments.root, arguments.labels, arguments.seeds, arguments.out, arguments.few_labels
+        arguments.name, arguments.data_dir, arguments.labels, arguments.seeds, arguments.out, arguments.few_labels
     )
     print(f"Wrote {len(paths)} label splits to {arguments.out}, for example {paths[0].name}")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from semilearn_ext.commands.argument_types import add_trust
+from semilearn_ext.errors import counted
 
 HELP = "classify your own images with a finished run"
 
@@ -40,4 +41,4 @@ def run(arguments: argparse.Namespace) -> None:
         return
     files.write_text(arguments.out, csv_text(frame, "%.6g"))
     unreadable = int((frame["problem"] != "").sum())
-    print(f"Wrote {arguments.out}: {len(frame)} images, {unreadable} of which could not be read")
+    print(f"Wrote {arguments.out}: {counted(len(frame), 'image')}, {unreadable} of which could not be read")

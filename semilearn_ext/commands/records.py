@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from semilearn_ext.errors import UserError, printable
+from semilearn_ext.errors import UserError, counted, printable
 
 HELP = "collect finished runs in small files, to commit or to merge"
 
@@ -41,5 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
     if collected.added + collected.known == 0:
         where = ", ".join(map(str, arguments.runs))
         raise UserError(f"{where}: no finished runs ({collected.unfinished} unfinished)")
-    unfinished = f"; unfinished runs skipped: {collected.unfinished}" if collected.unfinished else ""
-    print(f"Added {collected.added} runs to {arguments.out}; {collected.known} were already included{unfinished}")
+    skipped = f"; unfinished runs skipped: {collected.unfinished}" if collected.unfinished else ""
+    print(f"Added {counted(collected.added, 'run')} to {arguments.out}; already included: {collected.known}{skipped}")

@@ -32,9 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "ssdg reproduce BENCHMARK [--dry_run] [--key value ...]"
     which = parser.add_argument_group("which runs")
-    which.add_argument(
-        "benchmark", metavar="BENCHMARK", help="pacs, office_home, digits_dg, mini_domainnet, digits_mini"
-    )
+    benchmarks = ", ".join(spec.name for spec in DATASETS if spec.domains)
+    which.add_argument("benchmark", metavar="BENCHMARK", help=benchmarks)
     which.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], metavar="1-5", help="seeds (default: 1-5)")
     which.add_argument(
         "--labels", type=numbers, default=[], metavar="10,5", help="labels per class (default: the paper's)"

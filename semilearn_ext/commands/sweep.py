@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from semilearn_ext.commands.argument_types import add_trust, numbers, pair, positive, words
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.runs import job as jobs
 from semilearn_ext.runs import progress, sweep
 from semilearn_ext.runs.folder import RunFolder
@@ -208,10 +208,10 @@ def _run_on_slurm(arguments: argparse.Namespace, plan: Plan, chosen: Sequence[Jo
         queue_ids = slurm.submit(new, request, plan.save_dir / slurm.LOGS)
         for job, queue_id in zip(new, queue_ids, strict=True):
             jobs.write_queue_id(job.folder, queue_id)
-        print(f"Queued {len(new)} runs as SLURM job {queue_ids[0].split('_')[0]}")
+        print(f"Queued {counted(len(new), 'run')} as SLURM job {queue_ids[0].split('_')[0]}")
         print(f"Check progress with: ssdg sweep status {plan.save_dir}")
     if len(new) < len(chosen):
-        print(f"{len(chosen) - len(new)} runs are already queued or running")
+        print(f"Already queued or running: {counted(len(chosen) - len(new), 'run')}")
 
 
 def _refuse(arguments: argparse.Namespace, options: set[str], reason: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from semilearn_ext import documents, files
 from semilearn_ext.commands.argument_types import words
-from semilearn_ext.errors import UserError, did_you_mean, printable
+from semilearn_ext.errors import UserError, counted, did_you_mean, printable
 
 if TYPE_CHECKING:
     from semilearn_ext.report.build import Report
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> None:
         from semilearn_ext.report.check import check_files
 
         check_files(texts)
-        print(f"{len(texts)} files in {arguments.out} match the runs")
+        print(f"{arguments.out}: {counted(len(texts), 'file')} checked, no difference from the runs")
         return
     link = next((path.parent for path in texts if path.parent != arguments.out and path.parent.is_symlink()), None)
     if link is not None and not _is_markdown(arguments.out):

@@ -20,7 +20,7 @@ from semilearn_ext import documents, files
 from semilearn_ext.data.layouts import plain_name
 from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.data.split_files import FETCH_SPLITS
-from semilearn_ext.errors import UserError, shown
+from semilearn_ext.errors import UserError, counted, shown
 from semilearn_ext.names import check_name
 from semilearn_ext.registry import DATASETS
 
@@ -49,7 +49,7 @@ def prepare(name: str, root: Path) -> str:
     elif spec.hub:
         message = unpack(spec, download(spec.hub), folder)
     else:
-        steps = [*spec.by_hand, "Check it with: ssdg data check {name} --root {root}"]
+        steps = [*spec.by_hand, "Check it with: ssdg data check {name} --data_dir {root}"]
         listed = [f"{number}. {step.format(name=name, root=root)}" for number, step in enumerate(steps, start=1)]
         message = "\n".join([f"{name} has to be downloaded by hand:", *listed])
     if not spec.splits_folder:
@@ -101,7 +101,7 @@ def unpack(spec: ImageTreeSpec, parquet: Sequence[Path], folder: Path) -> str:
             f"{partial}"
         )
     partial.rename(folder)
-    return f"{spec.name}: {total} images in {folder}"
+    return f"{spec.name}: {counted(total, 'image')} in {folder}"
 
 
 def read_rows(parquet: Sequence[Path]) -> Iterator[Row]:

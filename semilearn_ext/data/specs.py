@@ -84,4 +84,4 @@ class ImageTreeSpec(DatasetSpec):
     def _advice(self) -> str:
         if not self.hub and not self.by_hand:
             return ""
-        return f"; {'get it' if self.hub else 'see how to get it'} with: ssdg data prepare {self.name} --root DIR"
+        return f"; {'get it' if self.hub else 'see how to get it'} with: ssdg data prepare {self.name} --data_dir DIR"

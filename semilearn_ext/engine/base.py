@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from inspect import signature
+from logging import Logger
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -64,7 +65,7 @@ class StepLoss(NamedTuple):
 
     total: Tensor
     """The loss that is minimised, with gradient."""
-    terms: dict[str, Any]
+    terms: dict[str, Tensor | float]
     """The logged numbers: every term of the loss, and the weights of the plug-ins' terms."""
 
 
@@ -91,15 +92,15 @@ class SSDGBase(AlgorithmBase):
     dataset_dict: dict[str, BatchMaker]
     hooks_dict: dict[str, Hook]
     out_dict: dict[str, Any]
-    log_dict: dict[str, Any]
+    log_dict: dict[str, Tensor | float]
     print_fn: Callable[[str], None]
 
     def __init__(
         self,
         args: Namespace,
         net_builder: Callable[..., Any],
-        tb_log: Any = None,
-        logger: Any = None,
+        tb_log: TBLog | None = None,
+        logger: Logger | None = None,
         **kwargs: Any,
     ) -> None:
         if not hasattr(args, "context"):
@@ -118,7 +119,7 @@ class SSDGBase(AlgorithmBase):
         if self.context.group.is_main and (reason := self.precision.slow_reason()):
             warnings.warn(f"{self.settings.where('precision')}: {reason}", stacklevel=1)
         self.channels_last = use_channels_last(self.settings, self.device)
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, float | None]] = []
         """All evaluations so far."""
         self.details: dict[str, Any] | None = None
         """The details of the last evaluation of the run."""
@@ -283,7 +284,7 @@ class SSDGBase(AlgorithmBase):
         A second SIGTERM does not, because cluster schedulers send several before they kill a process.
         """
 
-        def on_signal(number: int, _: Any) -> None:
+        def on_signal(number: int, _: object) -> None:
             if self._stop.is_set() and number == signal.SIGINT:
                 signal.default_int_handler(number, None)
             self.request_stop()
@@ -370,7 +371,7 @@ class SSDGBase(AlgorithmBase):
         return {k: v for k, v in vars(self).items() if k not in self._usb_names and k not in engine_names}
 
 
-def _drop_double_precision(hook: Any) -> None:
+def _drop_double_precision(hook: Hook) -> None:
     """Convert float64 tensors to float32: USB's distribution alignment uses float64, which MPS does not support."""
     for name, value in vars(hook).items():
         if isinstance(value, torch.Tensor) and value.dtype == torch.float64:

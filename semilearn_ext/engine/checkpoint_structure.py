@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -51,7 +51,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
                 raise ValueError("the optimizer's step is not a count")
 
 
-def check_plain(saved: Any, known: Any, name: str) -> None:
+def check_plain(saved: object, known: object, name: str) -> None:
     """Raise a ValueError if an attribute with the value ``known`` cannot have been ``saved`` with this value.
 
     A number may become a tensor without dimensions, or the other way round, and None anything that is saved.
@@ -69,16 +69,17 @@ def check_plain(saved: Any, known: Any, name: str) -> None:
             raise ValueError(f"{name} has the type {saved.dtype} instead of {known.dtype}")
 
 
-def _check_like(saved: Any, known: Any, where: str) -> None:
+def _check_like(saved: object, known: object, where: str) -> None:
     if isinstance(known, Mapping):
         if not isinstance(saved, Mapping) or not saved.keys() <= known.keys():
             raise ValueError(f"{where} has other names")
         for name, value in saved.items():
             _check_like(value, known[name], f"{where}: {name}")
     elif isinstance(known, list | tuple):
-        if len(_list(saved, where)) != len(known):
-            raise ValueError(f"{where} has {len(saved)} values instead of {len(known)}")
-        for value, known_value in zip(saved, known, strict=True):
+        values = _list(saved, where)
+        if len(values) != len(known):
+            raise ValueError(f"{where} has {len(values)} values instead of {len(known)}")
+        for value, known_value in zip(values, known, strict=True):
             _check_like(value, known_value, where)
     elif type(known) in (int, float):
         if not _is_number(saved):
@@ -97,7 +98,7 @@ def _check_averages(averages: Mapping[str, Any], weights: list[torch.Tensor]) ->
             raise ValueError(f"{name} does not fit the weights")
 
 
-def _check_evaluation(record: Any) -> None:
+def _check_evaluation(record: object) -> None:
     if not isinstance(record, dict) or not all(isinstance(name, str) for name in record):
         raise ValueError("an evaluation has no names")
     if not all(value is None or type(value) in (int, float) for value in record.values()):
@@ -106,15 +107,15 @@ def _check_evaluation(record: Any) -> None:
         raise ValueError(f"an evaluation lacks one of {', '.join(_MEASURED)}")
 
 
-def _list(value: Any, where: str) -> list[Any] | tuple[Any, ...]:
+def _list(value: object, where: str) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where} is not a list")
     return value
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and type(value) in (int, float) and math.isfinite(value)
 
 
-def _is_dense(value: Any) -> bool:
+def _is_dense(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided

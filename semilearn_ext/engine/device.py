@@ -9,7 +9,6 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ from torch.utils._pytree import tree_map
 from semilearn_ext.data.device_images import free_memory
 from semilearn_ext.data.packed import send
 from semilearn_ext.engine.nvidia import unusable_gpu
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.registry import ALGORITHMS
 from semilearn_ext.settings import Settings
 
@@ -94,7 +93,7 @@ class Precision:
         return self.device.type == "cuda" and self.dtype is not None
 
     @property
-    def context(self) -> Callable[[], Any]:
+    def context(self) -> Callable[[], contextlib.AbstractContextManager[object]]:
         """USB's ``amp_cm``: a function that returns the context manager of a forward pass."""
         if self.dtype is None:
             return contextlib.nullcontext
@@ -201,7 +200,7 @@ def autocast_network(model: nn.Module, precision: Precision) -> None:
     """Make ``model`` compute in ``precision`` but return float32, for steps that do not support autocast."""
     forward = model.forward
 
-    def in_precision(*args: Any, **kwargs: Any) -> Any:
+    def in_precision(*args: object, **kwargs: object) -> object:
         with precision.context():
             output = forward(*args, **kwargs)
         return tree_map(torch.Tensor.float, output)
@@ -221,7 +220,7 @@ def _check_compiler(settings: Settings, device: torch.device) -> None:
         raise UserError(f"{settings.where('compile')}: needs a {language} compiler on {where}, but none is installed")
 
 
-def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
+def to_device(value: torch.Tensor, device: torch.device, channels_last: bool) -> torch.Tensor:
     """Move a tensor of a batch to ``device``; images get the memory format of the network."""
     return send(value, device, torch.channels_last if channels_last and value.ndim == 4 else torch.preserve_format)
 
@@ -229,5 +228,4 @@ def to_device(value: Any, device: torch.device, channels_last: bool) -> Any:
 def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    threads = torch.get_num_threads()
-    return f"{device} ({threads} {'thread' if threads == 1 else 'threads'})" if device.type == "cpu" else str(device)
+    return f"{device} ({counted(torch.get_num_threads(), 'thread')})" if device.type == "cpu" else str(device)

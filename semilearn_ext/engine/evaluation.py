@@ -134,7 +134,7 @@ class EvaluationHook(Hook):
         measured, details = measure(algorithm)
         if is_last or algorithm.settings.average_eval == "every":
             measured |= measure_averages(algorithm)
-        record = {
+        record: dict[str, float | None] = {
             "iteration": algorithm.it + 1,
             "epoch": round((algorithm.it + 1) / algorithm.num_iter_per_epoch, 3),
             **{name: float(value) for name, value in algorithm.log_dict.items() if name.startswith("train/")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -178,7 +178,7 @@ class ProgressHook(Hook):
         self.bar.close()
 
 
-def _shown(name: str, record: dict[str, float]) -> str:
+def _shown(name: str, record: Mapping[str, float | None]) -> str:
     """A term of the loss and, for a plug-in's term, its weight: ``upc 1.234 x 0.333``."""
     weight = record.get(f"{name}_weight")
     return f"{name.removeprefix('train/')} {record[name]:.3f}" + ("" if weight is None else f" x {weight:.3g}")

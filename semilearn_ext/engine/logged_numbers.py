@@ -38,18 +38,18 @@ def without_reading(algorithm: type[AlgorithmBase], train_step: Callable[..., An
 
     # The loaders read the names of the views from this function's signature.
     @functools.wraps(train_step)
-    def step(self: Any, **batch: Any) -> Any:
+    def step(self: Any, **batch: torch.Tensor) -> object:
         # The mode ends with the step, even if the step raises an error.
         with ExitStack() as self.while_logging:
             return train_step(self, **batch)
 
-    def process_out_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def process_out_dict(self: Any, *args: object, **kwargs: object) -> object:
         result = algorithm.process_out_dict(self, *args, **kwargs)
         if self.device.type != "cpu":
             self.while_logging.enter_context(KeepOnDevice())
         return result
 
-    def process_log_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def process_log_dict(self: Any, *args: object, **kwargs: object) -> object:
         self.while_logging.close()
         return algorithm.process_log_dict(self, *args, **kwargs)
 

@@ -7,7 +7,7 @@ it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -59,7 +59,8 @@ class StepOutput:
     domain: Tensor | None = None
     """(N,) number of the source domain; None without domain labels."""
     losses: Mapping[str, Tensor] = field(default_factory=dict)
-    """The losses of the base, by name, if it reports them as tensors."""
+    """The losses of the base with gradient: ``total_loss``, and in this package's own steps its terms, such as
+    ``sup_loss``."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class Wants:
     """Images that batch norm normalises together: those of all domains (``mixed``) or of one domain (``domain``)."""
     labelled: bool = False
     """Whether ``unlabelled`` includes the labelled images, with their pseudo labels, as in the SSDG benchmark."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("views", ("all", "weak", "strong")), ("batch", ("mixed", "domain"))):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"Wants: {name}: {shown(value)} is not one of {', '.join(known)}")
 
 
 class Plugin(nn.Module):
@@ -129,53 +135,3 @@ class Plugin(nn.Module):
         self.device = fn(torch.empty(0, device=self.device)).device
         super()._apply(fn, recurse)
         return self
-
-
-def check_losses(owner: str, losses: Any, logged: Mapping[str, Any]) -> dict[str, tuple[float, Tensor]]:
-    """Check the losses that the plug-in ``owner`` returned. A term must not have the name of another logged one."""
-    if not isinstance(losses, dict):
-        raise UserError(f"plug-in {owner!r}: losses must return a dict of (weight, scalar) pairs, got {shown(losses)}")
-    for term, pair in losses.items():
-        if not isinstance(pair, tuple) or len(pair) != 2 or not _is_scalar_tensor(pair[1]):
-            raise UserError(
-                f"plug-in {owner!r}: loss {term!r} must be a pair (weight, scalar tensor), got {_described(pair)}"
-            )
-        if not isinstance(pair[0], int | float):
-            raise UserError(f"plug-in {owner!r}: the weight of loss {term!r} must be a number, got {shown(pair[0])}")
-        for name in (term, f"{term}_weight"):
-            _check_new(owner, name, logged)
-        if f"{term}_weight" in losses:
-            raise UserError(f"plug-in {owner!r}: '{term}_weight' is the name of a weight; rename the loss")
-    return losses
-
-
-def check_logs(
-    owner: str, logs: Mapping[str, Any], logged: Mapping[str, Any], others: Collection[str]
-) -> dict[str, Tensor]:
-    """Check the numbers that the plug-in ``owner`` wants to record, and return them by name.
-
-    A number of the base algorithm must not be replaced. The names of ``others``, which other plug-ins have recorded in
-    this step, are preceded by the owner's: ``sc_candidates``.
-    """
-    checked: dict[str, Tensor] = {}
-    for name, value in logs.items():
-        if not _is_scalar_tensor(value) and not isinstance(value, int | float):
-            raise UserError(f"plug-in {owner!r}: logs[{name!r}] must be a scalar, got {_described(value)}")
-        key = f"{owner}_{name}" if name in others else name
-        _check_new(owner, key, logged)
-        checked[key] = value.detach() if isinstance(value, Tensor) else value
-    return checked
-
-
-def _check_new(owner: str, name: str, logged: Mapping[str, Any]) -> None:
-    if f"train/{name}" in logged:
-        raise UserError(f"plug-in {owner!r}: another logged number is already called {name!r}; choose another name")
-
-
-def _is_scalar_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 0
-
-
-def _described(value: Any) -> str:
-    tensor = value[1] if isinstance(value, tuple) and len(value) == 2 else value
-    return f"a tensor of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else shown(value)

@@ -22,9 +22,9 @@ from semilearn_ext.data.packed import send
 from semilearn_ext.errors import UserError
 from semilearn_ext.nets.classifier_net import class_weights, find_classifier, replace_classifier
 from semilearn_ext.nets.heads import ClassifierHead
-from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants, check_logs, check_losses
+from semilearn_ext.plugins.base import ModelSpec, Plugin, StepOutput, Wants
+from semilearn_ext.plugins.checks import check_logs, check_losses, check_needs, check_plugin, head_of, plugin_class
 from semilearn_ext.plugins.recorder import StepRecorder
-from semilearn_ext.plugins.state import check_head
 from semilearn_ext.semilearn_api import AlgorithmBase, Hook
 from semilearn_ext.settings.convert import option_value
 from semilearn_ext.settings.schema import KEYS
@@ -51,18 +51,15 @@ class PluginMixin(AlgorithmBase):
 
     def set_model(self) -> nn.Module:
         model: nn.Module = super().set_model()
-        spec = ModelSpec(
-            class_weights(find_classifier(model)).shape[1], self.num_classes, getattr(self.args, "num_domains", 0) or 0
-        )
-        self.num_domains, self.plugin_weight = spec.num_domains, general(self.args, "plugin_weight")
+        self.bare_classifier = find_classifier(model)
+        self.num_domains = getattr(self.args, "num_domains", 0) or 0
+        self.plugin_weight = general(self.args, "plugin_weight")
+        sizes = ModelSpec(class_weights(self.bare_classifier).shape[1], self.num_classes, self.num_domains)
         # The base algorithm must draw the same random numbers as without plug-ins.
         with torch.random.fork_rng(devices=[]):
-            plugins = {plugin.name: self._build(plugin, spec) for plugin in self.plugin_specs}
-            heads = {name: head for name, plugin in plugins.items() if (head := plugin.head()) is not None}
-        for name, head in heads.items():
-            check_head(name, head)
-        self.bare_classifier = find_classifier(model)
-        _attach(model, nn.ModuleDict(plugins), next(iter(heads.values()), None))
+            plugins = {spec.name: self._build(spec, sizes) for spec in self.plugin_specs}
+            heads = [head for spec in self.plugin_specs if (head := head_of(spec, plugins[spec.name])) is not None]
+        _attach(model, nn.ModuleDict(plugins), heads[0] if heads else None)
         if self.distributed:
             model.register_forward_hook(_use_plugin_parameters)
         return model
@@ -74,7 +71,7 @@ class PluginMixin(AlgorithmBase):
             for name, option in spec.options.items()
         }
         plugin = plugin_class(spec)(options, model)
-        plugin.get_extra_state()  # state that cannot be saved is an error before training
+        check_plugin(spec, plugin)
         return plugin
 
     def set_ema_model(self) -> nn.Module | None:
@@ -85,11 +82,11 @@ class PluginMixin(AlgorithmBase):
         return ema_model
 
     @contextmanager
-    def _without_plugins(self) -> Iterator[tuple[nn.ModuleDict, nn.Module | None]]:
+    def _without_plugins(self) -> Iterator[tuple[nn.ModuleDict, ClassifierHead | None]]:
         """Within this context the network is as the base builds it, for code that builds a second one to compare."""
         plugins, classifier = self.model.get_submodule("plugins"), find_classifier(self.model)
         assert isinstance(plugins, nn.ModuleDict)
-        head = classifier if classifier is not self.bare_classifier else None
+        head = classifier if isinstance(classifier, ClassifierHead) and classifier is not self.bare_classifier else None
         del self.model.plugins
         replace_classifier(self.model, self.bare_classifier)
         try:
@@ -144,16 +141,19 @@ class PluginMixin(AlgorithmBase):
     def add_plugin_losses(self) -> None:
         """Add the plug-ins' weighted losses to ``out_dict["loss"]``, and log every term with its effective weight."""
         recorded: set[str] = set()
-        for name, plugin in self.plugins.items():
-            if plugin.wants is None:
-                continue
-            with torch.autocast(next(self.model.parameters()).device.type, enabled=False):
-                losses = check_losses(name, plugin.losses(self.step_output(plugin.wants)), self.log_dict)
-            for term, (weight, loss) in losses.items():
-                self._add_loss(term, self.plugin_weight * weight, loss)
-            logs = check_logs(name, plugin.logs, self.log_dict, recorded)
-            self.log_dict.update({f"train/{key}": value for key, value in logs.items()})
-            recorded |= logs.keys()
+        with torch.autocast(next(self.model.parameters()).device.type, enabled=False):
+            # All outputs before the first loss is added to that of the base.
+            outputs = [
+                (name, plugin, self.step_output(plugin.wants))
+                for name, plugin in self.plugins.items()
+                if plugin.wants is not None
+            ]
+            for name, plugin, output in outputs:
+                for term, (weight, loss) in check_losses(name, plugin.losses(output), self.log_dict).items():
+                    self._add_loss(term, self.plugin_weight * weight, loss)
+                logs = check_logs(name, plugin.logs, self.log_dict, recorded)
+                self.log_dict.update({f"train/{key}": value for key, value in logs.items()})
+                recorded |= logs.keys()
         self.recorder.clear()
 
     def _add_loss(self, term: str, weight: float, loss: Tensor) -> None:
@@ -203,42 +203,6 @@ class PluginHook(Hook):
         algorithm.add_plugin_losses()
 
 
-def plugin_class(spec: PluginSpec) -> type[Plugin]:
-    """The implementation of a plug-in, which must be a subclass of Plugin with the same arguments."""
-    implementation = spec.load()
-    if not isinstance(implementation, type) or not issubclass(implementation, Plugin):
-        raise UserError(f"plug-in {spec.name!r}: {spec.implementation} is not a subclass of Plugin")
-    try:
-        signature(implementation).bind({}, ModelSpec(0, 0, 0))
-    except TypeError:
-        raise UserError(
-            f"plug-in {spec.name!r}: {implementation.__name__}.__init__ must take the arguments (self, options, model)"
-        ) from None
-    if hasattr(nn.ModuleDict, spec.name):
-        raise UserError(f"plug-in {spec.name!r}: torch uses this name itself; choose another name")
-    return implementation
-
-
-def check_needs(spec: PluginSpec, model: ModelSpec) -> None:
-    """Raise an error if a plug-in needs more classes or source domains than there are."""
-    needs = spec.needs
-    if model.num_classes < needs.classes:
-        raise UserError(
-            f"{spec.name}: needs at least {needs.classes} classes, but the data have only "
-            f"{model.num_classes}; use another plug-in"
-        )
-    if needs.domains and not model.num_domains:
-        raise UserError(
-            f"{spec.name}: needs domain labels; train on the datasets of semilearn_ext.usb.get_datasets and set "
-            f"num_domains to the number of source domains"
-        )
-    if model.num_domains and model.num_domains < needs.sources:
-        raise UserError(
-            f"{spec.name}: needs at least {needs.sources} source domains, but there is only {model.num_domains}; "
-            f"add a domain"
-        )
-
-
 def general(args: Any, name: str) -> float:
     """A general setting from USB's arguments."""
     value: float = option_value(GENERAL[name], getattr(args, name, GENERAL[name].default), name)
@@ -264,10 +228,9 @@ def classifier_inputs(model: nn.Module, images: Tensor) -> Tensor:
     return captured[0].float()
 
 
-def _attach(model: nn.Module, plugins: nn.ModuleDict, head: nn.Module | None) -> None:
+def _attach(model: nn.Module, plugins: nn.ModuleDict, head: ClassifierHead | None) -> None:
     model.plugins = plugins
     if head is not None:
-        assert isinstance(head, ClassifierHead)
         replace_classifier(model, head)
 
 

@@ -101,6 +101,7 @@ class StepRecorder:
             mask=confident,
             class_weights=class_weights(self.classifier),
             domain=domain,
+            losses={"total_loss": algorithm.out_dict["loss"]},
         )
 
     def _split(self, algorithm: UsbAlgorithm) -> dict[str, View]:

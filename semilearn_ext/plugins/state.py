@@ -18,12 +18,12 @@ _OF_RECURRENT_LAYERS = "_flat_weight"
 
 
 class _CannotBeSaved(Exception):
-    def __init__(self, value: Any, reason: str) -> None:
+    def __init__(self, value: object, reason: str) -> None:
         super().__init__(reason)
         self.value = value
 
 
-def collect(plugin: nn.Module, left_out: Collection[str], logs: Mapping[str, Any]) -> dict[str, Any]:
+def collect(plugin: nn.Module, left_out: Collection[str], logs: Mapping[str, object]) -> dict[str, Any]:
     """Copies of everything that may change during training and is not in the ``state_dict``, by dotted name.
 
     These are the attributes of the plug-in and of the modules inside it (``bank.queue``), lists, dicts and tensors of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class UsbAlgorithm(Protocol):
@@ -17,4 +17,4 @@ class UsbAlgorithm(Protocol):
     loader_dict: dict[str, Any]
     hooks_dict: dict[str, Any]
     out_dict: dict[str, Any]
-    log_dict: dict[str, Any]
+    log_dict: dict[str, Tensor | float]

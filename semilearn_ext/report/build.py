@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from semilearn_ext.errors import UserError, did_you_mean
+from semilearn_ext.errors import UserError, counted, did_you_mean
 from semilearn_ext.report import statistics_table, tables
 from semilearn_ext.report.aggregate import all_targets
 from semilearn_ext.report.evaluations import read_evaluations
@@ -73,7 +73,7 @@ def with_values(runs: pd.DataFrame, metric: Metric, protocol: str) -> tuple[pd.D
         recorded = sorted({name for metrics in runs["metrics"] for name in metrics} - set(NOT_METRICS))
         raise UserError(f"--metric: no run recorded {metric.name!r} (recorded: {', '.join(recorded)})")
     missing = int(values.isna().sum())
-    warnings = [f"{missing} {'run' if missing == 1 else 'runs'} did not record {metric.name}; left out"]
+    warnings = [f"{counted(missing, 'run')} did not record {metric.name}; left out"]
     measured = runs.assign(value=metric.factor * values)[values.notna()].reset_index(drop=True)
     return measured, warnings if missing else []
 

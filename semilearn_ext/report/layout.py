@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from semilearn_ext.errors import counted
+
 SEEDS = 5
 """The usual number of seeds, which is not printed."""
 DASH = "\u2013"
@@ -102,7 +104,7 @@ def gain_text(gain: float, low: float, high: float) -> str:
 
 def wins_text(wins: int, pairs: int, ties: int) -> str:
     """``15 of 20``, ``15 of 20, 1 tie``."""
-    return f"{wins} of {pairs}" + (f", {ties} {'tie' if ties == 1 else 'ties'}" if ties else "")
+    return f"{wins} of {pairs}" + (f", {counted(ties, 'tie')}" if ties else "")
 
 
 def number(value: float, decimals: int = 1) -> Cell:

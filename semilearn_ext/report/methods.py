@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from semilearn_ext.errors import counted
 from semilearn_ext.registry import ALGORITHMS, DATASETS, PLUGINS, method_title
 
 
@@ -54,7 +55,7 @@ def domains_of(dataset: str) -> tuple[str, ...]:
 
 
 def labels_title(labels: int) -> str:
-    return f"{labels} {'label' if labels == 1 else 'labels'} per class"
+    return f"{counted(labels, 'label')} per class"
 
 
 def setting_title(dataset: str, labels: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from semilearn_ext.registry import PLUGINS
 from semilearn_ext.runs.result import TARGET
 
 IMAGES = {
@@ -18,8 +19,6 @@ _QUANTITIES = {
     "top1": "accuracy",
     "kept_top1": "accuracy of confident images",
     "ece": "expected calibration error",
-    "upc": "UPC",
-    "sc": "SC",
 }
 NOT_METRICS = ("iteration", "epoch", "seconds")
 """Numbers in an evaluation record that give its time and are not metrics."""
@@ -60,9 +59,10 @@ class Metric:
 
     @property
     def quantity(self) -> str:
-        """``accuracy``, ``keep rate``, ``upc``."""
+        """``accuracy``, ``keep rate``, or the title of the plug-in with this name."""
         quantity = self.name.rpartition("/")[2].removesuffix(self._average)
-        title = _QUANTITIES.get(quantity, quantity.replace("_", " "))
+        plugin = PLUGINS.get(quantity, "metric").title if quantity in PLUGINS else quantity.replace("_", " ")
+        title = _QUANTITIES.get(quantity, plugin)
         return title + AVERAGED.get(self._average, "")
 
     @property

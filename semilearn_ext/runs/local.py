@@ -15,7 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from semilearn_ext.errors import Interrupted, UserError, printable
+from semilearn_ext.errors import Interrupted, UserError, counted, printable
 from semilearn_ext.runs import progress
 from semilearn_ext.runs.job import Job, State
 from semilearn_ext.runs.process_pool import Outcome, Pool, Start
@@ -103,7 +103,7 @@ def run(planned: Sequence[Job], slots: Sequence[str | None], start: Start) -> di
                 bar.set_postfix_str("; ".join([summary(pool), *running.lines(pool)]))
             number = stop.take()
             if number is not None:
-                _print(f"stopping {len(pool.running)} runs; press Ctrl-C again to kill them")
+                _print(f"stopping {counted(len(pool.running), 'run')}; press Ctrl-C again to kill them")
                 pool.send_signal(number)
             if stop.requested and not pool.running:
                 break

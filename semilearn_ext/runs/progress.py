@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.runs.result import TARGET
 
@@ -41,8 +41,8 @@ def accuracies(folders: Iterable[Path]) -> list[str]:
         count = sum(map(len, targets.values()))
         by_target = ", ".join(f"{target} {value:.1f}" for target, value in means.items())
         lines.append(
-            f"{title} on {dataset}, {labels} labels per class: {mean(means.values()):.1f} ({by_target}; {count} "
-            f"{'run' if count == 1 else 'runs'})"
+            f"{title} on {dataset}, {counted(labels, 'label')} per class: {mean(means.values()):.1f} ({by_target}; "
+            f"{counted(count, 'run')})"
         )
     return lines
 

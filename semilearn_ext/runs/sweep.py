@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, counted
 from semilearn_ext.registry import expand
 from semilearn_ext.runs.find import find_runs
 from semilearn_ext.runs.folder import RunFolder, run_path
@@ -116,4 +116,4 @@ def count(jobs: Sequence[Job]) -> str:
     """``"40 runs: 12 done, 28 pending"``."""
     counts = Counter(job.status.state for job in jobs)
     parts = [f"{counts[state]} {state.value}" for state in State if counts[state]]
-    return f"{len(jobs)} runs: {', '.join(parts)}"
+    return f"{counted(len(jobs), 'run')}: {', '.join(parts)}"

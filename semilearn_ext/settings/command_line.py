@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semilearn_ext import registry
@@ -14,6 +14,7 @@ from semilearn_ext.settings.convert import as_text, convert
 from semilearn_ext.settings.extensions import load_extension
 from semilearn_ext.settings.load import COMMAND_LINE
 from semilearn_ext.settings.schema import GROUPS, KEYS, TYPES
+from semilearn_ext.specs import Option
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,13 +94,17 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         text = about["help"] if states_default else f"{about['help']} (default: {as_text(entry.default)})"
         _add_flag(groups[about["group"]], name, TYPES[name], text, about["choices"])
     options = parser.add_argument_group("options of algorithms and plug-ins")
-    for name in sorted({name for spec in (*registry.ALGORITHMS, *registry.PLUGINS) for name in spec.options}):
-        owners = [spec for spec in (*registry.ALGORITHMS, *registry.PLUGINS) if name in spec.options]
-        option = owners[0].options[name]
-        defaults = {as_text(owner.options[name].default) for owner in owners}
-        default = defaults.pop() if len(defaults) == 1 else "depends on the method"
-        names = ", ".join(sorted(owner.name for owner in owners))
-        _add_flag(options, name, option.type, f"{option.help} (default: {default}; for {names})", option.choices)
+    for name, declarations in registry.declared_options().items():
+        option = next(iter(declarations))
+        _add_flag(options, name, option.type, _option_help(declarations), option.choices)
+
+
+def _option_help(declarations: Mapping[Option, Sequence[str]]) -> str:
+    """The meaning of an option and its default for every method that has it."""
+    defaults: dict[str, list[str]] = {}
+    for option, owners in declarations.items():
+        defaults.setdefault(option.help, []).append(f"{as_text(option.default)} for {', '.join(owners)}")
+    return "; ".join(f"{meaning} (default: {'; '.join(values)})" for meaning, values in defaults.items())
 
 
 def _add_flag(group: Any, name: str, kind: Any, help: str, choices: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import sysconfig
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -89,13 +90,22 @@ def load_extension(path: str, where: str, *, named: bool = True) -> None:
         for imported in (name, *_local_modules(before)):
             sys.modules.pop(imported, None)
         registry.remove(str(file))
-        if isinstance(error, UserError):
-            raise
         reason = " ".join(str(error).split()) or "no message"
-        raise UserError(f"{where}: {path}: {type(error).__name__}: {reason}") from error
+        place = f"{where}: {path}{_line_of(error, file)}"
+        if not isinstance(error, UserError):
+            raise UserError(f"{place}: {type(error).__name__}: {reason}") from error
+        if path in reason or str(file) in reason:
+            raise
+        raise UserError(f"{place}: {reason}") from None
     finally:
         _loading.pop()
     _loaded[file] = digest
+
+
+def _line_of(error: BaseException, file: Path) -> str:
+    """``:12`` if line 12 of the file raised the error, or called what did. A syntax error names the line itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f":{frame.lineno}" for frame in reversed(frames) if frame.filename == str(file)), "")
 
 
 def loading() -> str | None:

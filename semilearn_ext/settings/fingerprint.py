@@ -44,7 +44,7 @@ def content(settings: Settings, recorded: Mapping[str, Any] = EMPTY) -> dict[str
     if settings.pretrained:
         given, own = settings.pretrain_path, registry.NETS.get(settings.net, settings.where("net")).weights
         readers["weights"] = lambda: file_hash(given, "pretrain_path") if given else own
-    if settings.base == "stylematch":
+    if "adain_dir" in registry.ALGORITHMS.get(settings.base, settings.where("algorithm")).reads:
         readers["style"] = lambda: [file_hash(str(path), "adain_dir") for path in style_files(settings.adain_dir)]
     if settings.dataset == FOLDER:
         readers["images"] = lambda: folder_digest(Path(settings.data_dir), Path(settings.cache_dir))

@@ -64,7 +64,8 @@ class Settings:
     step: str = key(
         "usb",
         "method",
-        "training step: that of USB, or that of the SSDG benchmark (reference; for erm, fixmatch and stylematch)",
+        "training step: that of USB, or that of the SSDG benchmark (reference), which only some algorithms have (see: "
+        "ssdg list)",
         choices=("usb", "reference"),
     )
     ulb_loss_ratio: float = key(1.0, "method", "weight of the unlabelled loss", minimum=0)
@@ -129,7 +130,7 @@ class Settings:
         "auto",
         "data",
         "for a class with fewer training images than labels_per_class: error, or take_all to label all of them; auto "
-        "is take_all for mini_domainnet, as in the released code, and error otherwise",
+        "is the choice of the released code for the dataset",
         choices=("auto", "error", "take_all"),
     )
     target_domain: str = key(
@@ -182,7 +183,7 @@ class Settings:
     pretrain_path: str = key(
         "",
         "network",
-        "file with pretrained weights (default: those of the network; for resnet18, torchvision's ImageNet weights)",
+        "file with pretrained weights (default: those of the network, see: ssdg list)",
         scientific=False,
     )
 

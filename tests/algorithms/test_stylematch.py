@@ -20,6 +20,7 @@ from semilearn_ext.nets.adain import load_style_transfer
 from semilearn_ext.plugins.base import Wants
 from semilearn_ext.runs.folder import run_path
 from semilearn_ext.settings import Settings, config_hash
+from semilearn_ext.settings.fingerprint import identity
 
 Tiny = Callable[..., Settings]
 
@@ -182,3 +183,21 @@ def test_other_weights_are_another_experiment(tiny: Tiny, tmp_path: Path, adain_
     (tmp_path / "same" / "vgg_normalised.pth").write_bytes(encoder.read_bytes())
     (tmp_path / "same" / "decoder.pth").write_bytes(b"others")
     assert config_hash(tiny(algorithm="stylematch", adain_dir=str(tmp_path / "same"))) != original
+
+
+def test_weights_identify_the_experiment_of_an_algorithm_that_is_derived_from_stylematch(
+    tiny: Tiny, tmp_path: Path, adain_dir: Path
+) -> None:
+    code = (
+        "from dataclasses import replace\n"
+        "from semilearn_ext.algorithms.stylematch import CachingStyleMatch\n"
+        "from semilearn_ext.extend import register\n"
+        "from semilearn_ext.registry import ALGORITHMS\n"
+        'SPEC = replace(ALGORITHMS.get("stylematch", ""), name="mystyle", title="MyStyle", engine="", reference="")\n'
+        "@register(SPEC)\n"
+        "class MyStyle(CachingStyleMatch): ...\n"
+    )
+    (tmp_path / "mystyle.py").write_text(code)
+    settings = tiny(algorithm="mystyle", extend=str(tmp_path / "mystyle.py"))
+    assert len(identity(settings)["style"]) == 2
+    training.build(make_context(settings))

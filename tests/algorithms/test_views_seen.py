@@ -44,6 +44,7 @@ def test_views_that_a_plugin_gets(base: str, plugin: str, step: str, tiny: Tiny)
     assert [len(view.features) for view in output.unlabelled] == [rows] * views
     assert len(output.mask) == len(output.prob) == len(output.domain) == rows
     assert len(output.labelled.features) == len(output.labels) == LABELLED
+    assert output.losses["total_loss"] is algorithm.out_dict["loss"]
     backbone = next(iter(algorithm.model.parameters()))
     classifier = next(iter(find_classifier(algorithm.model).parameters()))
     for view in (output.labelled, *output.unlabelled):

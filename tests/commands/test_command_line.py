@@ -10,7 +10,7 @@ import pytest
 
 from semilearn_ext import __version__
 from semilearn_ext.__main__ import COMMANDS, console
-from semilearn_ext.registry import ALGORITHMS, PLUGINS
+from semilearn_ext.registry import ALGORITHMS, PLUGINS, declared_options
 from semilearn_ext.settings.command_line import Parser, add_settings
 from semilearn_ext.settings.schema import KEYS
 
@@ -43,16 +43,23 @@ def test_the_help_of_a_command_is_plain_text(name: str, capsys: pytest.CaptureFi
     assert "[none]" not in output
 
 
-def test_every_setting_and_option_states_its_default_once() -> None:
+def test_every_setting_and_option_states_its_default() -> None:
     parser = Parser()
     add_settings(parser)
     helps = {action.dest: action.help or "" for action in parser._actions if action.dest != "help"}
     options = {option for spec in (*ALGORITHMS, *PLUGINS) for option in spec.options}
     assert set(helps) == {*KEYS, *options}
-    assert [name for name, text in helps.items() if text.count("(default: ") != 1] == []
+    meanings = {name: {option.help for option in entries} for name, entries in declared_options().items()}
+    assert {name: text.count("(default: ") for name, text in helps.items()} == {
+        name: len(meanings.get(name, [name])) for name in helps
+    }
     assert helps["seed"].endswith("(default: 1)")
     assert helps["source_domains"].endswith("(default: all except the target)")
-    assert helps["fbc_weight"].endswith("(default: 0.1; for fbcsa)")
+    assert helps["fbc_weight"].endswith("(default: 0.1 for fbcsa)")
+    assert helps["ent_loss_ratio"] == (
+        "weight of the fairness loss (default: 0.01 for freematch); weight of the entropy loss (default: 0.06 for vat)"
+    )
+    assert "fixmatch, flexmatch, pseudolabel, simmatch, stylematch; 0.8 for uda)" in helps["p_cutoff"]
 
 
 def test_help_does_not_import_heavy_packages() -> None:
@@ -93,4 +100,4 @@ def test_extensions_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "tiny_listed            a network for this test" in capsys.readouterr().out
     file.write_text("raise ValueError('broken')\n")
     assert console(["list", "--extend", str(file)]) == 2
-    assert capsys.readouterr().err == f"error: --extend: {file}: ValueError: broken\n"
+    assert capsys.readouterr().err == f"error: --extend: {file}:1: ValueError: broken\n"

@@ -29,7 +29,7 @@ def test_wrong_counts_corrupt_images_and_duplicates_are_listed(tmp_path: Path) -
 
 def test_the_command_fails_when_something_is_wrong(tmp_path: Path) -> None:
     pacs(tmp_path, count=1, splits=False)
-    process = Forked("data", "check", "pacs", "--root", str(tmp_path), cwd=tmp_path)
+    process = Forked("data", "check", "pacs", "--data_dir", str(tmp_path), cwd=tmp_path)
     assert "problems found (listed above)" in process.communicate()[1].splitlines()[-1]
     assert process.returncode == 2
 

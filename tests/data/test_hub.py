@@ -96,7 +96,7 @@ def test_an_invalid_file_is_a_clear_error(tmp_path: Path) -> None:
 def test_datasets_without_a_download_are_explained(name: str, tmp_path: Path) -> None:
     message = hub.prepare(name, tmp_path)
     assert "by hand" in message
-    assert f"data check {name} --root {tmp_path}" in message
+    assert f"data check {name} --data_dir {tmp_path}" in message
 
 
 def test_an_unknown_dataset_is_refused(tmp_path: Path) -> None:

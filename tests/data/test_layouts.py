@@ -181,7 +181,7 @@ def test_missing_data_name_what_was_expected_and_found(make: Make, tmp_path: Pat
     (tmp_path / "holiday").mkdir()
     with pytest.raises(UserError) as error:
         load_data(make(dataset="pacs", target_domain="photo"))
-    for words in ("it contains holiday", "pacs/images/<domain>/<class>/*", "data prepare pacs --root"):
+    for words in ("it contains holiday", "pacs/images/<domain>/<class>/*", "data prepare pacs --data_dir"):
         assert words in str(error.value)
     with pytest.raises(UserError, match="the folder does not exist"):
         load_data(make(dataset="pacs", target_domain="photo", data_dir=tmp_path / "nowhere"))

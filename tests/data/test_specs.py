@@ -91,7 +91,7 @@ def test_a_users_own_image_tree_needs_no_code(extension: Path, tmp_path: Path) -
 
 def test_data_commands_support_a_users_dataset(extension: Path, tmp_path: Path) -> None:
     write_images(tmp_path / "pets_v2", [f"{d}/{c}" for d in ("day", "dusk", "night") for c in ("cat", "dog")], 3, "png")
-    command = ("data", "check", "pets", "--root", str(tmp_path))
+    command = ("data", "check", "pets", "--data_dir", str(tmp_path))
     process = Forked(*command, "--extend", str(extension), cwd=tmp_path)
     output, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")

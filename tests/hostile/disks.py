@@ -107,10 +107,10 @@ def commands(folder: Path, disk: Path) -> dict[str, list[str]]:
         "landscape": ["analyse", "landscape", "--run", run, "--images", "8", "--points", "3", "--float32", *out],
         "predict": ["predict", image, "--run", run, "--out", str(disk / "out.csv")],
         "data show": [
-            *("data", "show", "folder", "--root", str(own), "--out", str(disk / "a.png"), "--size", "16"),
+            *("data", "show", "folder", "--data_dir", str(own), "--out", str(disk / "a.png"), "--size", "16"),
             *("--cache_dir", str(cache)),
         ],
-        "data split": ["data", "split", "folder", "--root", str(own), "--labels", "1", *out],
+        "data split": ["data", "split", "folder", "--data_dir", str(own), "--labels", "1", *out],
         "list --markdown": ["list", "--markdown", str(disk / "README.md")],
     }
 

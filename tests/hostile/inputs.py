@@ -253,7 +253,7 @@ def out_cases(folder: Path) -> Iterator[Case]:
     file.write_text("")
     (folder / "a_folder.md").mkdir()
     write_images(folder / "own", [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=4)
-    own = ["--root", str(folder / "own")]
+    own = ["--data_dir", str(folder / "own")]
     for place in (file / "x", Path("/proc/nothing/x"), Path("/dev/null/x")):
         yield Case(f"tables --out {place}", ["tables", str(root), "--out", str(place)])
         yield Case(f"records --out {place}", ["records", str(root), "--out", str(place)])
@@ -349,11 +349,21 @@ def data_cases(folder: Path) -> Iterator[Case]:
         "--seeds": ("-1", "x", "4294967296", "9" * 5000),
     }.items():
         for value in values:
-            words = ["data", "split", "folder", "--root", str(root), "--labels", "1", "--out", str(folder / "splits")]
+            words = [
+                "data",
+                "split",
+                "folder",
+                "--data_dir",
+                str(root),
+                "--labels",
+                "1",
+                "--out",
+                str(folder / "splits"),
+            ]
             yield Case(f"data split {flag} {value[:20]}", [*words, flag, value])
     for flag, values in {"--size": ("0", "-1", "x", "1000000"), "--alpha": ("nan", "-1", "7", "x")}.items():
         for value in values:
-            words = ["data", "show", "folder", "--root", str(root), "--out", str(folder / "a.png"), flag, value]
+            words = ["data", "show", "folder", "--data_dir", str(root), "--out", str(folder / "a.png"), flag, value]
             yield Case(f"data show {flag} {value}", [*words, *(["--style"] if flag == "--alpha" else [])])
     for action in ("prepare", "check", "show", "split"):
         for name in ("nothing", "../x", "\x1b[31m"):

@@ -99,7 +99,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     own = folder / "own"
     write_images(own, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=4)
     digits = ["--c", "fixmatch_digits_mini.yaml"]
-    data = ["folder", "--root", str(own)]
+    data = ["folder", "--data_dir", str(own)]
     return {
         "train": ["train", *digits, "--dry_run", "--cache_dir", str(folder / "cache")],
         "sweep": ["sweep", *digits, "--dry_run"],
@@ -132,7 +132,7 @@ def cases(folder: Path) -> Iterator[Case]:
         options, positionals = _values_of(name)
         for option in options:
             for value in (*TEXTS, *places):
-                if name == "data show" and option == "--root" and value in ("", " ", "..", "~"):
+                if name == "data show" and option == "--data_dir" and value in ("", " ", "..", "~"):
                     continue  # the content of these folders is unknown
                 if option == "--cache_dir" and not value.endswith(("fifo", "loop", "dangling")):
                     continue  # digits_mini would be generated again in each of them

@@ -46,6 +46,16 @@ class Mine(Plugin):
         return {{"{name}": (self.options["{name}_weight"], loss)}}
 """
 
+BARE = """
+import torch
+from semilearn_ext.extend import Plugin, PluginSpec, Wants, register
+from semilearn_ext.nets.modulated_classifier import ModulatedClassifier
+
+@register(PluginSpec(name="mine", title="Mine", about="for a test"))
+class Mine(Plugin):
+    BODY
+"""
+LOSS = "def losses(self, step): return {}"
 TWO_NETS = """
 from semilearn_ext.extend import NetSpec
 @register(NetSpec(name="one", title="One", about=""))
@@ -233,6 +243,7 @@ def test_losses_of_a_wrong_form_are_an_error_in_one_line(
         (PLUGIN.replace("class Mine(Plugin)", "class Mine"), r"plug-in 'mine': .*:Mine is not a subclass of Plugin"),
         (PLUGIN.replace("(self, options, model)", "(self)"), r"Mine.__init__ must take the arguments \(self, options"),
         (PLUGIN.replace('name="{name}"', 'name="float"'), "plug-in 'float': torch uses this name itself"),
+        ("import math\n\nmath.sqrt(-1)\n", r"mine.py:3: ValueError: math domain error"),
         (PLUGIN + "register(SPEC)(lambda: None)", "'mine': register a class or function at the top level"),
         (
             PLUGIN + TWO_NETS.replace("def second", "def build").replace("def first", "def build"),
@@ -252,6 +263,45 @@ def test_an_extension_with_a_mistake_is_an_error_of_one_line(
         with pytest.raises(UserError, match=expected):
             training.build(make_context(tiny(algorithm=f"fixmatch_{name}", extend=str(path))))
     assert "helper" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("...", "Mine has no method 'losses'; add it, or set wants = None"),
+        (f"wants = 'weak'\n    {LOSS}", r"Mine.wants must be a Wants\(...\), or None .* got 'weak'"),
+        (
+            f"wants = Wants(views='week')\n    {LOSS}",
+            r"mine.py:8: Wants: views: 'week' is not one of all, weak, strong",
+        ),
+        (f"wants = Wants(batch='one')\n    {LOSS}", "Wants: batch: 'one' is not one of mixed, domain"),
+        (f"def __init__(self, options, model): ...\n    {LOSS}", r"Mine.__init__ must call super\(\).__init__"),
+        (
+            f"def head(self): return torch.nn.Linear(2, 2)\n    {LOSS}",
+            r"head\(\) must return a ClassifierHead or None, got Linear",
+        ),
+        (
+            f"def head(self): return ModulatedClassifier(64, 2)\n    {LOSS}",
+            r"head\(\) replaces the classifier, which its spec must declare; add needs=Needs\(head=True\)",
+        ),
+    ],
+)
+def test_a_plugin_with_a_mistake_is_an_error_before_training(
+    body: str, expected: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(BARE.replace("BODY", body))
+    with pytest.raises(UserError, match=expected):
+        training.build(make_context(tiny(algorithm="fixmatch_mine", extend=str(path))))
+
+
+def test_labelled_images_in_mixed_batches_are_refused_in_the_reference_step(tiny: Tiny, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(BARE.replace("BODY", f"wants = Wants(labelled=True)\n    {LOSS}"))
+    values = {"algorithm": "fixmatch_mine", "extend": str(path)}
+    training.build(make_context(tiny(**values, step="usb")))
+    with pytest.raises(UserError, match="labelled images in mixed batches only works in USB's step; use step: usb"):
+        training.build(make_context(tiny(**values, step="reference")))
 
 
 @pytest.mark.parametrize(

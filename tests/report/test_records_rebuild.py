@@ -301,7 +301,7 @@ def test_the_command_adds_runs_and_reports_counts(
     (tree / "digits_mini/10lpc/fixmatch/pen/seed1/result.json").unlink()
     monkeypatch.chdir(tmp_path)
     main(["records", "runs", "--out", "record"])
-    assert capsys.readouterr().out == "Added 50 runs to record; 0 were already included; unfinished runs skipped: 1\n"
+    assert capsys.readouterr().out == "Added 50 runs to record; already included: 0; unfinished runs skipped: 1\n"
     (tmp_path / "empty").mkdir()
     assert exit_code_of(lambda: main(["records", "empty", "--out", "other"])) == 2
     assert capsys.readouterr().err == "error: empty: no finished runs (0 unfinished)\n"

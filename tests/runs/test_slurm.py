@@ -127,7 +127,7 @@ def test_an_array_runs_and_jobs_stopped_by_slurm_resume(slurm: Path, tmp_path: P
         *("--cache_dir", str(cache_dir), "--flip", "false"),
     )
     assert "Queued 2 runs as SLURM job " in sweep(*flags, cwd=tmp_path)
-    assert "2 runs are already queued or running" in sweep(*flags, cwd=tmp_path)
+    assert "Already queued or running: 2 runs" in sweep(*flags, cwd=tmp_path)
     folders = [tmp_path / "runs" / "digits_mini" / "5lpc" / "supervised" / t / "seed1" for t in ("pen", "print")]
     array = output_of("squeue", "--noheader", "--format=%F").split()[0]
 

@@ -191,9 +191,20 @@ def test_a_plugin_that_is_registered_twice_is_reported_by_its_name() -> None:
         registry.add(plugin(mine_weight=Option(1.0, "weight")), HERE)
 
 
-def test_titles_and_descriptions_are_text() -> None:
-    with pytest.raises(UserError, match="title of 'net': expected text, got 3"):
-        registry.add(NetSpec(name="net", title=3, about=""), HERE)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"title": 3}, "title of 'mine': expected one line of text, got 3"),
+        ({"name": 3}, "name of 3: expected one line of text, got 3"),
+        ({"about": "one\ntwo"}, "about of 'mine': expected one line of text, got 'one"),
+        ({"options": ["mine_weight"]}, "options of 'mine': expected a dict of names and Options"),
+        ({"options": {"mine": Option(1.0, None)}}, "option 'mine' of plug-in 'mine': help: expected text, got None"),  # type: ignore[arg-type]
+        ({"needs": True}, r"needs of 'mine': expected Needs\(...\), got True"),
+    ],
+)
+def test_fields_of_another_type_are_refused(values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=f"mine.py: {expected}"):
+        registry.add(replace(plugin(), **values), HERE)
 
 
 @pytest.mark.parametrize(
