@@ -58,13 +58,13 @@ def test_the_pooled_test_finds_another_distribution_and_is_rarely_wrong() -> Non
     generator = np.random.default_rng(0)
     n = pd.Series([3, 3, 2, 5])
     p_values: dict[float, list[float]] = {0.0: [], 20.0: []}
-    for shift, found in p_values.items():
+    for shift, values in p_values.items():
         for _ in range(300):
             ours = [generator.normal(50, 4, size) for size in n]
             differences = pd.Series([runs.mean() - generator.normal(50 + shift, 4) for runs in ours])
             test = pooled_test(differences, pd.Series([runs.std(ddof=1) for runs in ours]), n)
             assert test is not None
-            found.append(test.p)
+            values.append(test.p)
     # For equal distributions, the p value is uniform: 60 +- 7 of 300 are below 0.2.
     assert 35 < sum(p < 0.2 for p in p_values[0.0]) < 85
     assert sum(p < 0.05 for p in p_values[20.0]) > 270
