@@ -60,9 +60,9 @@ def test_the_pooled_test_finds_another_distribution_and_is_rarely_wrong() -> Non
     p_values: dict[float, list[float]] = {0.0: [], 20.0: []}
     for shift, values in p_values.items():
         for _ in range(300):
-            ours = [generator.normal(50, 4, size) for size in n]
-            differences = pd.Series([runs.mean() - generator.normal(50 + shift, 4) for runs in ours])
-            test = pooled_test(differences, pd.Series([runs.std(ddof=1) for runs in ours]), n)
+            samples = [generator.normal(50, 4, size) for size in n]
+            differences = pd.Series([runs.mean() - generator.normal(50 + shift, 4) for runs in samples])
+            test = pooled_test(differences, pd.Series([runs.std(ddof=1) for runs in samples]), n)
             assert test is not None
             values.append(test.p)
     # For equal distributions, the p value is uniform: 60 +- 7 of 300 are below 0.2.
