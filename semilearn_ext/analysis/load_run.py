@@ -115,6 +115,7 @@ def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
     conditions = {
         **conditions_of({**settings.flat(), "dataset": dataset_name(settings)}),
         "content of the images": run.result.get("images_sha256"),
+        "decoding of the images": run.result.get("pixels_sha256"),
         "target domain": settings.target_domain,
         "seed": str(settings.seed),
         "training step": settings.step,

@@ -10,11 +10,13 @@ This is a sweep: re-run the same command to continue, and run failed runs again 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from semilearn_ext import files
 from semilearn_ext.commands import sweep, tables
 from semilearn_ext.commands.argument_types import add_trust, numbers, positive, words
+from semilearn_ext.errors import printable
 from semilearn_ext.registry import DATASETS
 from semilearn_ext.runs.job import State
 from semilearn_ext.settings import Settings
@@ -92,8 +94,11 @@ def make_tables(plan: sweep.Plan, out: Path) -> None:
     if not done:
         return
     record = out / "records"
-    collect(done, record)
-    texts = tables.render(build([record], TABLES, (), "last"), out, tables.FORMATS, f"ssdg tables {record} --out {out}")
+    collected = collect(done, record)
+    report = build([record], TABLES, (), "last")
+    for remark in [*(f"warning: {warning}" for warning in collected.warnings), *report.remarks()]:
+        print(printable(remark), file=sys.stderr)
+    texts = tables.render(report, out, tables.FORMATS, f"ssdg tables {record} --out {out}")
     for path, text in texts.items():
         files.write_text(path, text)
     print(f"Wrote {out / 'tables.md'} and {out / 'page.html'} from {len(done)} of {len(plan.jobs)} runs")

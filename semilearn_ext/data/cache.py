@@ -31,6 +31,7 @@ from semilearn_ext.data.pixel_file import (
 )
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.content import images_digest, in_parallel, known_digest
+from semilearn_ext.settings.image_cache import pixel_file
 
 
 class CachedImages:
@@ -99,7 +100,7 @@ def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool
     """Whether :func:`open_cache` would find a complete cache."""
     digest = known_digest(root, names, folder)
     return digest is not None and isinstance(
-        read_description(_pixels_file(folder, digest, size), digest, size, len(names)), Description
+        read_description(pixel_file(folder, digest, size), digest, size, len(names)), Description
     )
 
 
@@ -118,7 +119,7 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     order = sorted(range(len(names)), key=names.__getitem__)
     ordered = [names[k] for k in order]
     digest = images_digest(root, ordered, folder, progress)
-    path = _pixels_file(folder, digest, size)
+    path = pixel_file(folder, digest, size)
     about = read_description(path, digest, size, len(names))
     written = None
     if isinstance(about, str):
@@ -136,10 +137,6 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()), written)
     bad = {ordered[int(number)]: reason for number, reason in about.bad.items()}
     return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest, pixels.digest())
-
-
-def _pixels_file(folder: Path, digest: str, size: int) -> Path:
-    return folder / f"images-{digest[:24]}-{size}px.uint8"
 
 
 def _rows_of(path: Path, size: int) -> list[np.ndarray]:

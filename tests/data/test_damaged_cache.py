@@ -18,6 +18,7 @@ from semilearn_ext.data import cache, pixel_file
 from semilearn_ext.data.decode import center_crop, squash
 from semilearn_ext.data.pixel_file import checksum
 from semilearn_ext.errors import UserError
+from semilearn_ext.settings import image_cache
 from tests.data.test_cache import opened, stretch
 from tests.image_trees import picture, write_images
 
@@ -256,7 +257,7 @@ def test_a_description_with_impossible_content_and_the_right_checksum(
     change_description(pixels, **values)
     description = pixels.with_suffix(".json")
     about = json.loads(description.read_text())["about"]
-    description.write_text(json.dumps({"about": about, "sha256": pixel_file._sha256(about)}))
+    description.write_text(json.dumps({"about": about, "sha256": image_cache._sha256(about)}))
     names = sorted(str(path.relative_to(pets)) for path in pets.rglob("*.png"))
     assert_right(cache.open_cache(pets, names, SIZE, tmp_path / "cache", progress=False), pets, names)
     assert "its description is damaged; building it again" in capsys.readouterr().err
