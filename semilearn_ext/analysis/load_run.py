@@ -68,7 +68,11 @@ def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
 
 
 def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = frozenset()) -> None:
-    """Raise an error if runs differ in more than the method and the properties in ``except_for``."""
+    """Raise an error if runs differ in more than the method and the properties in ``except_for``, or if one is given
+    twice."""
+    for number, run in enumerate(runs):
+        if run.path.resolve() in {other.path.resolve() for other in runs[:number]}:
+            raise UserError(f"{run.path}: the run is given twice; pass it once")
     check_conditions([(run.path, _conditions(run, except_for)) for run in runs])
 
 

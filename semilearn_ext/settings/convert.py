@@ -56,13 +56,13 @@ def check_range(
     if value is None:
         return
     if above is not None and value <= above:
-        raise UserError(f"{where}: must be above {above:g}, got {value!r}")
+        raise UserError(f"{where}: must be above {above:.10g}, got {value!r}")
     if minimum is not None and value < minimum:
-        raise UserError(f"{where}: must be at least {minimum:g}, got {value!r}")
+        raise UserError(f"{where}: must be at least {minimum:.10g}, got {value!r}")
     if maximum is not None and value > maximum:
-        raise UserError(f"{where}: must be at most {maximum:g}, got {value!r}")
+        raise UserError(f"{where}: must be at most {maximum:.10g}, got {value!r}")
     if below is not None and value >= below:
-        raise UserError(f"{where}: must be below {below:g}, got {value!r}")
+        raise UserError(f"{where}: must be below {below:.10g}, got {value!r}")
 
 
 def option_value(option: Option, raw: Any, where: str) -> Any:

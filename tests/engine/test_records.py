@@ -165,3 +165,9 @@ def test_wandb_without_a_key_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"use_wandb: .*No API key configured\. Use .*WANDB_MODE=offline$"):
         training.run(tiny(use_wandb=True))
     training.run(tiny())
+
+
+def test_an_invalid_variable_of_wandb_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    with pytest.raises(UserError, match=r"use_wandb: Weights & Biases cannot be used .*'nonsense'"):
+        training.run(tiny(use_wandb=True))
