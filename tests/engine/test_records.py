@@ -172,5 +172,5 @@ def test_an_invalid_variable_of_wandb_is_one_line(tiny: Tiny, monkeypatch: pytes
         raise ValueError("1 validation error for Settings\nmode\n  Input should be 'online', 'offline' …")
 
     monkeypatch.setattr(wandb, "init", init)
-    with pytest.raises(UserError, match="use_wandb: Weights & Biases cannot be used .*mode Input should be 'online'"):
+    with pytest.raises(UserError, match=r"use_wandb: Weights & Biases cannot be used .*mode Input should be 'online'"):
         training.run(tiny(use_wandb=True))
