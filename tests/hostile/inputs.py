@@ -8,9 +8,12 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
 
 from semilearn_ext import registry
 from semilearn_ext.settings.schema import KEYS, TYPES
@@ -269,6 +272,22 @@ def out_cases(folder: Path) -> Iterator[Case]:
     yield Case("show --out on a folder", ["data", "show", "folder", *own, "--out", str(folder / "own")])
 
 
+def _grey(value: float, kind: Any) -> Callable[[Path], None]:
+    return lambda path: Image.fromarray(np.full((20, 20), value, kind)).save(path, "TIFF")
+
+
+BAD_IMAGES: dict[str, Callable[[Path], object]] = {
+    "not a number": _grey(np.nan, np.float32),
+    "infinite": _grey(np.inf, np.float32),
+    "negative": _grey(-1e30, np.float32),
+    "beyond 16 bits": _grey(2**30, np.int32),
+    "a program in PostScript": lambda path: path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+    "a bomb": lambda path: path.write_bytes(b"P6 60000 60000 255\n"),
+    "no content": lambda path: path.write_bytes(b""),
+    "too large": lambda path: os.truncate(path, 2**31),
+}
+
+
 def data_cases(folder: Path) -> Iterator[Case]:
     """Invalid datasets and label splits."""
     trees = {
@@ -302,6 +321,28 @@ def data_cases(folder: Path) -> Iterator[Case]:
     write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=6)
     (root / "pen").symlink_to("ink")
     yield Case("data: a domain twice by a link", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+    links = {
+        "a class twice by a link": ("oil/b", "a"),
+        "a class of another domain by a link": ("pen/b", "../ink/b"),
+        "a class that is a link to nowhere": ("oil/c", "nowhere"),
+        "a domain that is a link to nowhere": ("ice", "nowhere"),
+        "an image that is a link to nowhere": ("ink/a/pic_000.jpg", "nowhere"),
+        "an image that is a link to itself": ("ink/a/pic_000.jpg", "pic_000.jpg"),
+        "an image that is a folder": ("ink/a/pic_000.jpg", "."),
+    }
+    for name, (link, place) in links.items():
+        root = folder / name
+        write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+        shutil.rmtree(root / link) if (root / link).is_dir() else (root / link).unlink(missing_ok=True)
+        (root / link).symlink_to(place)
+        yield Case(f"data: {name}", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+        yield Case(f"data check: {name}", ["data", "check", "folder", "--root", str(root)])
+    for name, write in BAD_IMAGES.items():
+        root = folder / name
+        write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+        write(root / "ink" / "a" / "pic_000.jpg")
+        yield Case(f"image: {name}", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+        yield Case(f"data check of an image: {name}", ["data", "check", "folder", "--root", str(root)])
     root = folder / "sound"
     write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
     train = ["train", "--dataset", "folder", "--data_dir", str(root), "--target_domain", "pen", *common]
