@@ -111,14 +111,10 @@ def _visible(path: Path) -> list[os.DirEntry[str]]:
     be missing without a word."""
     try:
         with os.scandir(path) as entries:
-            visible = sorted(
-                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
-            )
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
     for entry in visible:
         if entry.is_symlink() and not os.path.exists(entry.path):
-            raise UserError(
-                f"{entry.path}: is a symbolic link that leads nowhere; restore what it leads to, or remove it"
-            )
-    return visible
+            raise UserError(f"{entry.path}: is a symbolic link that leads nowhere; restore its target, or remove it")
+    return sorted(visible, key=lambda entry: entry.name)
