@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from semilearn_ext.errors import UserError, did_you_mean, shown
@@ -87,9 +88,9 @@ def _float(raw: Any) -> float:
     if isinstance(raw, bool):
         raise ValueError
     value = float(_plain(raw))
-    if not math.isfinite(value):
-        raise ValueError
-    return value
+    if not math.isfinite(value) or (not value and isinstance(raw, str) and re.match(r"[-+.0]*[1-9]", raw)):
+        raise ValueError  # too large or too small for a float
+    return value + 0.0  # -0.0 would be another experiment than 0.0
 
 
 def _plain(raw: Any) -> Any:

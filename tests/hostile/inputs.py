@@ -94,6 +94,12 @@ BAD_YAML = {
     "home of nobody": "data_dir: ~nobody_of_this_name/x\nsave_dir: ~nobody_of_this_name/x\n",
     "a source twice": "source_domains: [print, print]\n",
     "cutout of everything": "cutout: 64\n",
+    "smaller than any float": "lr: 1.0e-400\n",
+    "smaller than any float, as text": "lr: 1e-400\n",
+    "nothing": "",
+    "only a comment": "# lr: 0.1\n",
+    "weights that are not used": "pretrained: false\npretrain_path: trap.py\n",
+    "weights that do not exist": "pretrained: true\nnet: resnet50\n",
 }
 
 
