@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import secrets
@@ -70,6 +71,11 @@ def open_to_append(path: Path) -> IO[bytes]:
         os.close(descriptor)
         raise UserError(f"{path}: is a symbolic link, pipe or device instead of a regular file; remove it")
     return os.fdopen(descriptor, "ab")
+
+
+def temporary_files(path: Path) -> list[Path]:
+    """The temporary files from which :func:`write_atomically` makes ``path``, also of other processes."""
+    return list(path.parent.glob(f".{glob.escape(path.name[:100])}.*.tmp"))
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -11,7 +11,9 @@ temporary name and renamed, so two runs that build the same cache at the same ti
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from semilearn_ext import files
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels
 from semilearn_ext.data.pixel_file import (
     Description,
@@ -32,6 +35,9 @@ from semilearn_ext.data.pixel_file import (
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.content import images_digest, in_parallel, known_digest
 from semilearn_ext.settings.image_cache import pixel_file
+
+_ABANDONED = 3600.0
+"""Seconds without a change after which a half-written cache is considered abandoned."""
 
 
 class CachedImages:
@@ -184,4 +190,14 @@ def _build(root: Path, names: Sequence[str], about: Description, path: Path, pro
 
     if path.is_fifo() or path.is_socket():  # writing would refuse to replace it, and the name is this cache's alone
         path.unlink()
+    _remove_leftovers(path)
     return write_pixels(path, about, rows)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes have left of this cache: hidden files that may have gigabytes. Another process may
+    be writing one right now, which changes its time."""
+    for temporary in files.temporary_files(path):
+        with contextlib.suppress(OSError):
+            if time.time() - temporary.stat().st_mtime > _ABANDONED:
+                temporary.unlink()

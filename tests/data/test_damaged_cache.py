@@ -114,6 +114,17 @@ def test_a_cache_that_is_truncated_during_reading_is_repaired(
     assert "the cache is damaged; decoding the damaged images again\n" in capfd.readouterr().err
 
 
+def test_what_killed_processes_left_of_a_cache_is_removed(pixels: Path, pets: Path, tmp_path: Path) -> None:
+    abandoned, in_use = (pixels.with_name(f".{pixels.name}.{name}.tmp") for name in ("abandoned", "in_use"))
+    for temporary in (abandoned, in_use):
+        temporary.write_bytes(b"half of a cache")
+    os.utime(abandoned, (0, 0))
+    pixels.unlink()
+    opened(pets, tmp_path / "cache")
+    assert pixels.exists()
+    assert (abandoned.exists(), in_use.exists()) == (False, True)
+
+
 def test_a_deleted_cache_remains_readable(pixels: Path, pets: Path, tmp_path: Path) -> None:
     cached, names = opened(pets, tmp_path / "cache")
     shutil.rmtree(pixels.parent)
