@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
     dataset = DATASETS.get(arguments.benchmark, "benchmark")
     not_settings = {*_OWN, *sweep.LAUNCHER_OPTIONS}
     overrides = {name: value for name, value in vars(arguments).items() if name not in not_settings}
+    chosen = ("dataset", "algorithm", "labels_per_class", "target_domain", "seed", "variant")
+    sweep.check_not_given(overrides, chosen, "reproduce")
     experiments = paper_runs.paper_experiments(
         dataset.name, arguments.labels, arguments.seeds, overrides, arguments.methods
     )

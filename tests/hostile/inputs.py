@@ -521,8 +521,17 @@ def report_cases(folder: Path) -> Iterator[Case]:
     many = [f"{name}=" + ",".join(map(str, range(1, 2000))) for name in ("epoch", "batch_size")]
     grids = {"twice": ["lr=0.1,1e-1"], "no experiment": ["num_workers=0,1"], "many": many, "nan": ["lr=nan,1"]}
     grids |= {"empty": ["lr="], "seeds": ["seed=1,2"], "unknown": ["rate=1,2"], "path": ["data_dir=/a,/b"]}
+    grids |= {"dataset": ["dataset=pacs,digits_mini"], "splits": ["splits=ours,published"]}
     for name, grid in grids.items():
         yield Case(f"select: {name}", [*select, *grid])
+    for name, value in {"seed": "3", "variant": "x"}.items():
+        yield Case(f"select --{name}", [*select, "p_cutoff=0.9,0.95", f"--{name}", value])
+    own = {"seed": "3", "algorithm": "erm", "dataset": "pacs", "target_domain": "pen", "labels_per_class": "5"}
+    for name, value in own.items():
+        yield Case(f"reproduce --{name}", ["reproduce", "digits_mini", "--dry_run", f"--{name}", value])
+    yield Case("doctor --set", ["doctor", "--set", "lr=nan"])
+    (folder / "unmarked.md").write_text("# No table\n")
+    yield Case("no table to update", ["tables", "--markdown", str(folder / "unmarked.md")])
     yield Case("sweep beyond", ["sweep", "--dry_run", "--seeds", "1-9999", "--labels", "1-9999"])
     loop = folder / "loop.py"
     loop.symlink_to(loop)
