@@ -71,6 +71,11 @@ def check_folder(folder: RunFolder, settings: Settings) -> None:
 
 def check_content(folder: RunFolder, settings: Settings) -> None:
     """Raise an error if ``folder`` contains anything but this experiment."""
+    if not folder.path.exists():
+        existing = next(parent for parent in folder.path.absolute().parents if parent.exists())
+        if not existing.is_dir():
+            raise UserError(f"{existing}: is a file, and runs need a folder; choose another --save_dir")
+        return
     if _is_unused(folder):
         return
     reason = _conflict(folder, settings) if _content(folder) else ""

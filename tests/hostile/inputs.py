@@ -274,6 +274,7 @@ def out_cases(folder: Path) -> Iterator[Case]:
         yield Case(
             f"train --save_dir {place}", ["train", "--save_dir", str(place), "--target_domain", "pen", "--epoch", "1"]
         )
+    yield Case("sweep in a file", ["sweep", "--save_dir", str(file / "x"), "--dry_run"])
     yield Case("tables --out on a folder", ["tables", str(root), "--out", str(folder / "a_folder.md")])
     yield Case("show --out on a folder", ["data", "show", "folder", *own, "--out", str(folder / "own")])
 

@@ -14,6 +14,7 @@ import pytest
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.evaluations import curves
+from semilearn_ext.report.excerpts import update
 from semilearn_ext.report.records import read_records
 from tests.hostile.commands import call
 from tests.report.write_run import write_run
@@ -212,3 +213,13 @@ def test_every_report_names_the_runs_that_it_leaves_out(tmp_path: Path, command:
     outcome = call(words[command], tmp_path)
     assert outcome.code == 0
     assert "seed2/result.json: cannot be read" in outcome.output + outcome.errors
+
+
+def test_a_table_in_a_markdown_file_names_the_runs_that_it_leaves_out(tmp_path: Path) -> None:
+    for plugins in ([], ["upcsc"]):
+        write_run(tmp_path / "runs", 80, plugins=plugins)
+    bad = write_run(tmp_path / "runs", 80, seed=2) / "result.json"
+    bad.write_text("[")
+    with pytest.warns(UserWarning, match=r"seed2/result.json: cannot be read"):
+        text = update(f"<!-- glance: {tmp_path / 'runs'} fixmatch -->\n<!-- end of table -->\n", "README.md")
+    assert "| FixMatch |" in text
