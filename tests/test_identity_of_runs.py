@@ -16,6 +16,7 @@ from semilearn_ext import training
 from semilearn_ext.analysis.features import features
 from semilearn_ext.analysis.load_model import load_model, load_model_without_images
 from semilearn_ext.analysis.load_run import load_run
+from semilearn_ext.commands.train import train_target
 from semilearn_ext.data import cache
 from semilearn_ext.data.decode import to_pixels
 from semilearn_ext.data.experiment import load_data
@@ -23,6 +24,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.collect import collect
 from semilearn_ext.report.records import read_records
+from semilearn_ext.report.selection import read_trials
 from semilearn_ext.runs.folder import RunFolder, run_path
 from semilearn_ext.runs.job import State
 from semilearn_ext.runs.sweep import read_jobs
@@ -310,3 +312,16 @@ def test_the_split_of_a_foreign_run_may_be_incomplete(tmp_path: Path) -> None:
     run = write_run(tmp_path, 80, config={"target_domain": "pen"})
     with pytest.raises(UserError, match=r"split.json: damaged \(KeyError: 'source_domains'\)"):
         load_model_without_images(load_run(run), "cpu")
+
+
+def test_a_finished_run_with_a_result_of_another_form_is_named(tiny: Tiny) -> None:
+    settings = tiny()
+    training.run(settings)
+    folder = RunFolder(run_path(settings))
+    result = folder.read_result()
+    folder.write_result({**result, "scale": {}})
+    with pytest.raises(UserError, match=r"result.json: damaged: scale is \{\}, expected a name"):
+        train_target(settings, "pen")
+    folder.write_result({**result, "metrics": {}})
+    with pytest.raises(UserError, match=r"result.json: damaged: no source_val/top1 in metrics"):
+        read_trials({folder.path: settings}, [])

@@ -15,6 +15,7 @@ from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.evaluations import curves
 from semilearn_ext.report.excerpts import update
+from semilearn_ext.report.provenance import environments
 from semilearn_ext.report.records import read_records
 from tests.hostile.commands import call
 from tests.report.write_run import write_run
@@ -223,3 +224,10 @@ def test_a_table_in_a_markdown_file_names_the_runs_that_it_leaves_out(tmp_path: 
     with pytest.warns(UserWarning, match=r"seed2/result.json: cannot be read"):
         text = update(f"<!-- glance: {tmp_path / 'runs'} fixmatch -->\n<!-- end of table -->\n", "README.md")
     assert "| FixMatch |" in text
+
+
+@pytest.mark.parametrize("packages", [3, [1], "torch", None])
+def test_an_environment_of_another_form_is_not_recorded(tmp_path: Path, packages: Any) -> None:
+    run = write_run(tmp_path, 80)
+    (run / "environment.json").write_text(json.dumps({"packages": packages}))
+    assert environments(read_records([tmp_path]).runs) == {"environment": {"not recorded": 1}}
