@@ -75,7 +75,7 @@ def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedM
     """Load only the model, for a machine without the images that it was trained on."""
     try:
         data = _data_without_images(run, _settings(run, device))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # a split from somebody else
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:  # a foreign split
         raise UserError(f"{run.folder.split_file}: damaged ({type(error).__name__}: {error})") from None
     return _load(run, data)
 
