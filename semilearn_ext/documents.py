@@ -161,6 +161,8 @@ class _Loader(_SafeLoader):
                 f"{shown(node.value)} in line {node.start_mark.line + 1} is not a decimal number; write it as one, or "
                 f"put it in quotes if it is a name"
             )
+        if re.match(r"[-+.0]*[1-9]", node.value) and not float(node.value):
+            raise yaml.YAMLError(f"{shown(node.value)} in line {node.start_mark.line + 1} is too small for a number")
         is_int = node.tag == "tag:yaml.org,2002:int"
         return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
 

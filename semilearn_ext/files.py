@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import secrets
@@ -72,6 +73,11 @@ def open_to_append(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "ab")
 
 
+def temporary_files(path: Path) -> list[Path]:
+    """The temporary files from which :func:`write_atomically` makes ``path``, also of other processes."""
+    return list(path.parent.glob(f".{glob.escape(path.name[:100])}.*.tmp"))
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of processes that were killed while writing."""
     for temporary in folder.glob(".*.tmp"):
@@ -94,21 +100,27 @@ def write_json(path: Path, value: Any, flush: bool = True) -> None:
 
 def subfolders(path: Path) -> list[str]:
     """Names of the visible folders in ``path``, sorted."""
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+    return [entry.name for entry in _visible(path) if entry.is_dir()]
 
 
 def image_files(path: Path) -> list[str]:
     """Names of the visible images in ``path``, sorted. The case of the file extension does not matter."""
+    images = [entry for entry in _visible(path) if entry.name.lower().endswith(IMAGE_EXTENSIONS)]
+    for entry in images:
+        if not entry.is_file():
+            raise UserError(f"{entry.path}: has the name of an image, but is not a regular file; remove or rename it")
+    return [entry.name for entry in images]
+
+
+def _visible(path: Path) -> list[os.DirEntry[str]]:
+    """The visible entries of a folder, sorted by name. A link that leads nowhere is an error: otherwise, images would
+    be missing without a word."""
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_EXTENSIONS) and entry.is_file()
-            )
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise UserError(f"{path}: cannot be listed: {error.strerror}") from None
+    for entry in visible:
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            raise UserError(f"{entry.path}: is a symbolic link that leads nowhere; restore its target, or remove it")
+    return sorted(visible, key=lambda entry: entry.name)

@@ -19,6 +19,7 @@ import torch
 from semilearn_ext import distributed, files
 from semilearn_ext.algorithms import requirements
 from semilearn_ext.algorithms.compose import register
+from semilearn_ext.data.experiment import known_digests
 from semilearn_ext.distributed import ProcessGroup
 from semilearn_ext.engine import checkpoint, device
 from semilearn_ext.engine.base import SSDGBase
@@ -50,7 +51,10 @@ def run(settings: Settings, group: ProcessGroup | None = None) -> Outcome:
     if group.is_main:
         ownership.check_folder(folder, settings)
     if folder.is_finished and not settings.overwrite:
-        return _read_finished(folder)
+        outcome = _read_finished(folder)
+        if group.is_main and (difference := ownership.different_data(outcome.result, known_digests(settings))):
+            warnings.warn(f"{folder.path}: the finished run was trained on {difference}", stacklevel=2)
+        return outcome
     context = make_context(settings, folder=folder, group=group)
     requirements.check(settings, context.data)
     builder = net_builder(settings)
@@ -72,8 +76,7 @@ def _train(context: RunContext, builder: Callable[..., Any]) -> dict[str, Any]:
     settings, group, folder = context.settings, context.group, context.folder
     assert folder is not None
     if group.is_main:
-        data, split = context.data, context.data.split_file
-        ownership.claim(folder, settings, data.digest, split.sha256 if split else "", data.pixels_digest)
+        ownership.claim(folder, settings, context.data.digests())
         ownership.check_split(folder, context.data.split_json())
     group.barrier()
     logger = _logger(folder) if group.is_main else silent_logger()

@@ -16,9 +16,17 @@ from semilearn_ext import training
 from semilearn_ext.analysis.features import features
 from semilearn_ext.analysis.load_model import load_model, load_model_without_images
 from semilearn_ext.analysis.load_run import load_run
+from semilearn_ext.commands.train import train_target
+from semilearn_ext.data import cache
+from semilearn_ext.data.decode import to_pixels
+from semilearn_ext.data.experiment import load_data
 from semilearn_ext.errors import UserError
+from semilearn_ext.report.build import build
+from semilearn_ext.report.collect import collect
 from semilearn_ext.report.records import read_records
+from semilearn_ext.report.selection import read_trials
 from semilearn_ext.runs.folder import RunFolder, run_path
+from semilearn_ext.runs.job import State
 from semilearn_ext.runs.sweep import read_jobs
 from semilearn_ext.settings import Settings
 from tests.image_trees import pacs, picture, write_images
@@ -63,6 +71,104 @@ def test_a_run_is_not_resumed_on_differently_decoded_images(
     assert folder.read_split()["pixels_sha256"] == folder.read_identity()["pixels_sha256"]
 
 
+@pytest.fixture
+def decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Settings], None]:
+    """Build the cache again with a decoder that rounds differently."""
+
+    def build(settings: Settings) -> None:
+        shutil.rmtree(tmp_path / "cache")
+        with monkeypatch.context() as other:
+            other.setattr(cache, "to_pixels", lambda image: to_pixels(image) // 2 * 2)
+            load_data(settings)
+
+    return build
+
+
+def test_a_finished_run_is_not_the_result_on_differently_decoded_images(
+    own: Tiny, decoder: Callable[[Settings], None]
+) -> None:
+    settings = own()
+    training.run(settings)
+    assert [job.status.state for job in read_jobs({run_path(settings): settings})] == [State.DONE]
+    decoder(settings)
+    refused = "the run was started with differently decoded images"
+    with pytest.raises(UserError, match=refused):
+        training.run(settings)
+    with pytest.raises(UserError, match=refused):
+        read_jobs({run_path(settings): settings})
+    with pytest.warns(UserWarning, match="the run was trained on differently decoded images"):
+        load_model(load_run(run_path(settings)), "cpu")
+    assert training.run(own(save_dir=f"{settings.save_dir}2")).result["config_hash"]  # elsewhere
+
+
+def test_a_finished_run_of_a_benchmark_reports_changed_images(
+    tiny: Tiny, tmp_path: Path, decoder: Callable[[Settings], None]
+) -> None:
+    pacs(tmp_path, count=4, splits=False)
+    values = {"dataset": "pacs", "data_dir": str(tmp_path), "target_domain": "sketch", "img_size": 16}
+    settings = tiny(**values, labels_per_class=1, batch_size=3, cache_dir=str(tmp_path / "cache"))
+    training.run(settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert training.run(settings).was_finished
+    decoder(settings)
+    with pytest.warns(UserWarning, match="the finished run was trained on differently decoded images"):
+        assert training.run(settings).was_finished
+    picture(tmp_path / "pacs" / "photo" / "dog" / "pic_000.jpg", seed=999)
+    load_data(settings)
+    with pytest.warns(UserWarning, match="the finished run was trained on different images"):
+        assert training.run(settings).was_finished
+
+
+def test_without_a_cache_a_run_is_not_resumed_with_another_decoder(
+    own: Tiny, stop_after: Callable[[Settings, int], None]
+) -> None:
+    settings = own(checkpoint_every=1, cache="none")
+    stop_after(settings, 1)
+    identity = RunFolder(run_path(settings)).identity_file
+    recorded = json.loads(identity.read_text())
+    identity.write_text(json.dumps({**recorded, "decoder": "Pillow 9.0"}))
+    for resumed in (settings, own(checkpoint_every=1)):
+        with pytest.raises(UserError, match=r"with another decoder of images, .* \(Pillow 9.0, now Pillow "):
+            training.run(resumed)
+
+
+def test_differently_decoded_runs_of_an_experiment_are_not_averaged(tmp_path: Path) -> None:
+    from tests.report.write_run import write_run
+
+    for seed, digest in ((1, "a" * 64), (2, "b" * 64), (3, None)):
+        digests = {"images_sha256": "c" * 64, "pixels_sha256": digest}
+        write_run(tmp_path / "runs", 50 + seed, seed=seed, config={"img_size": 32}, **digests)
+    collect([tmp_path / "runs"], tmp_path / "records")
+    for place in ("runs", "records"):
+        report = build([tmp_path / place], ["summary"], [], "last")
+        assert report.results.cells["setup"].tolist() == [
+            *("images decoded as aaaaaaaaaaaa", "images decoded as bbbbbbbbbbbb", "images decoded as not recorded"),
+        ]
+        assert [line for line in report.warnings if "were not decoded in the same way" in line] == [
+            "digits_mini: the images were not decoded in the same way at 32 px in all runs, for example by different "
+            "versions of Pillow: SHA-256 aaaaaaaaaaaa (1 runs), bbbbbbbbbbbb (1 runs)"
+        ]
+
+
+def test_curves_of_differently_decoded_runs_are_refused(tmp_path: Path) -> None:
+    from semilearn_ext.analysis.curves import read_runs
+    from tests.report.write_run import write_run
+
+    for seed, digest in ((1, "a" * 64), (2, "b" * 64)):
+        write_run(tmp_path, 50 + seed, seed=seed, pixels_sha256=digest)
+    with pytest.raises(UserError, match=r"seed1 and .*seed2: cannot be averaged, because their images were decoded"):
+        read_runs([tmp_path])
+
+
+def test_one_known_decoding_is_no_difference(tmp_path: Path) -> None:
+    from tests.report.write_run import write_run
+
+    for seed, digest in ((1, "a" * 64), (2, None)):
+        write_run(tmp_path, 50, seed=seed, pixels_sha256=digest)
+    assert build([tmp_path], ["summary"], [], "last").warnings == []
+
+
 def test_an_analysis_of_changed_images_says_so(own: Tiny, tmp_path: Path) -> None:
     training.run(own())
     run = load_run(run_path(own()))
@@ -71,7 +177,9 @@ def test_an_analysis_of_changed_images_says_so(own: Tiny, tmp_path: Path) -> Non
         before = features(load_model(run, "cpu"), [0, 1])
     for number, image in enumerate(sorted((tmp_path / "pets").rglob("*.png"))):
         picture(image, seed=number + 500)
-    with pytest.warns(UserWarning, match="was trained on other images than those in"):
+    with pytest.warns(
+        UserWarning, match="the run was trained on different images .SHA-256 .*; this analysis uses the images in"
+    ):
         changed = load_model(run, "cpu")
     assert not np.array_equal(features(changed, [0, 1]).logits, before.logits)
 
@@ -204,3 +312,16 @@ def test_the_split_of_a_foreign_run_may_be_incomplete(tmp_path: Path) -> None:
     run = write_run(tmp_path, 80, config={"target_domain": "pen"})
     with pytest.raises(UserError, match=r"split.json: damaged \(KeyError: 'source_domains'\)"):
         load_model_without_images(load_run(run), "cpu")
+
+
+def test_a_finished_run_with_a_result_of_another_form_is_named(tiny: Tiny) -> None:
+    settings = tiny()
+    training.run(settings)
+    folder = RunFolder(run_path(settings))
+    result = folder.read_result()
+    folder.write_result({**result, "scale": {}})
+    with pytest.raises(UserError, match=r"result.json: damaged: scale is \{\}, expected a name"):
+        train_target(settings, "pen")
+    folder.write_result({**result, "metrics": {}})
+    with pytest.raises(UserError, match=r"result.json: damaged: no source_val/top1 in metrics"):
+        read_trials({folder.path: settings}, [])

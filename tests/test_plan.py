@@ -61,3 +61,10 @@ def test_a_warm_up_that_takes_the_whole_run_is_refused(tiny: Callable[..., Setti
     assert "learning rate" in describe_plan(tiny(num_train_iter=4, num_warmup_iter=3))
     with pytest.raises(UserError, match=r"num_warmup_iter: the warm-up of 4 steps takes the whole run of 4; use a"):
         describe_plan(tiny(num_train_iter=4, num_warmup_iter=4))
+
+
+def test_a_folder_that_cannot_be_created_is_part_of_the_plan(tiny: Callable[..., Settings], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plan = describe_plan(tiny(save_dir=str(tmp_path / "file" / "runs")))
+    assert "cannot be run, because" in plan
+    assert "file: is a file, and runs need a folder" in plan

@@ -20,7 +20,7 @@ from semilearn_ext.report.gains import MAX_LINES, pairs_first
 from semilearn_ext.report.layout import SEEDS
 from semilearn_ext.report.methods import domains_of, setting_title
 from semilearn_ext.report.metrics import Metric
-from semilearn_ext.report.records import RUN, read_all
+from semilearn_ext.report.records import RUN, different_images, read_all
 from semilearn_ext.report.run_groups import read_configs
 from semilearn_ext.settings import Settings
 
@@ -61,11 +61,17 @@ def read_runs(roots: Sequence[Path], methods: Sequence[str] = ()) -> tuple[pd.Da
                 f"{first['path']} and {other.path}: both are runs of {method.title}, but with different settings; "
                 f"train one of them with a --variant"
             )
+        decoded = method_runs.dropna(subset="pixels").drop_duplicates("pixels")["path"]
+        if len(decoded) > 1:
+            raise UserError(
+                f"{decoded.iloc[0]} and {decoded.iloc[1]}: cannot be averaged, because their images were decoded "
+                f"differently; pass only runs with the same images"
+            )
     duplicates = runs[runs.duplicated(RUN, keep=False)]
     if len(duplicates):
         first, second = duplicates["path"].iloc[:2]
         raise UserError(f"{first} and {second}: both are the same run; pass only one of them")
-    return runs, warnings
+    return runs, [*warnings, *different_images(runs)]
 
 
 def read_points(runs: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, list[str]]:

@@ -86,4 +86,4 @@ def main(roots: Sequence[Path], out: Path, plugin: str) -> str:
             }
         )
         parts += [f"Gain of {title} on {setting}, in points", shown.to_string(index=False), *style.wrote(written)]
-    return "\n".join([*parts, EXPLANATION, *notes])
+    return "\n".join([*parts, EXPLANATION, *notes, *report.remarks()])

@@ -29,6 +29,7 @@ from semilearn_ext.engine.base import SSDGBase
 from semilearn_ext.engine.context import RunContext
 from semilearn_ext.engine.device import choose_device
 from semilearn_ext.errors import UserError
+from semilearn_ext.runs.ownership import different_data
 from semilearn_ext.settings import Settings, with_values
 from semilearn_ext.settings.fingerprint import run_identity
 
@@ -62,11 +63,9 @@ def load_model(run: FinishedRun, device: str = "auto", data_dir: Path | None = N
     if data_dir is not None:
         settings = with_values(settings, data_dir=str(data_dir))
     data = load_data(settings)
-    recorded = run.result.get("images_sha256")
-    if recorded and data.digest and recorded != data.digest:
+    if different := different_data(run.result, data.digests()):
         warnings.warn(
-            f"{run.path}: was trained on other images than those in {settings.data_dir} (SHA-256 {recorded[:12]} and "
-            f"{data.digest[:12]}); the results are those of the latter",
+            f"{run.path}: the run was trained on {different}; this analysis uses the images in {settings.data_dir}",
             stacklevel=2,
         )
     return _load(run, data)
@@ -76,7 +75,7 @@ def load_model_without_images(run: FinishedRun, device: str = "auto") -> LoadedM
     """Load only the model, for a machine without the images that it was trained on."""
     try:
         data = _data_without_images(run, _settings(run, device))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # a split from somebody else
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:  # a foreign split
         raise UserError(f"{run.folder.split_file}: damaged ({type(error).__name__}: {error})") from None
     return _load(run, data)
 

@@ -68,7 +68,11 @@ def load_runs(paths: Iterable[Path]) -> list[FinishedRun]:
 
 
 def check_comparable(runs: Sequence[FinishedRun], except_for: frozenset[str] = frozenset()) -> None:
-    """Raise an error if runs differ in more than the method and the properties in ``except_for``."""
+    """Raise an error if runs differ in more than the method and the properties in ``except_for``, or if one is given
+    twice."""
+    for number, run in enumerate(runs):
+        if run.path.resolve() in {other.path.resolve() for other in runs[:number]}:
+            raise UserError(f"{run.path}: the run is given twice; pass it once")
     check_conditions([(run.path, _conditions(run, except_for)) for run in runs])
 
 
@@ -115,6 +119,7 @@ def _conditions(run: FinishedRun, except_for: frozenset[str]) -> dict[str, Any]:
     conditions = {
         **conditions_of({**settings.flat(), "dataset": dataset_name(settings)}),
         "content of the images": run.result.get("images_sha256"),
+        "decoding of the images": run.result.get("pixels_sha256"),
         "target domain": settings.target_domain,
         "seed": str(settings.seed),
         "training step": settings.step,

@@ -160,7 +160,7 @@ def image_files(paths: Iterable[Path]) -> list[Path]:
     images: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_EXTENSIONS and p.is_file())
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGE_EXTENSIONS and not p.is_dir())
             if not below:
                 raise UserError(f"{path}: contains no images ({', '.join(IMAGE_EXTENSIONS)})")
             images += below

@@ -44,6 +44,7 @@ from semilearn_ext.engine.device import (
 from semilearn_ext.engine.nvidia import driver_version, unusable_gpu
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings, settings_from
+from semilearn_ext.settings.schema import KEYS
 from semilearn_ext.specs import AlgorithmSpec
 
 OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
@@ -78,6 +79,7 @@ def examine(device_name: str, methods: Sequence[str], values: Mapping[str, Any])
     """
     yield Finding(OK, "versions", f"Python {sys.version.split()[0]}, torch {torch.__version__} ({_built_for()})")
     precision = {"precision": values["precision"]} if "precision" in values else {}
+    settings_from(**{name: value for name, value in values.items() if name in KEYS})  # one error, not one per method
     settings = settings_from(device=device_name, **precision)
     device = choose_device(settings)
     yield check_gpu(device)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from semilearn_ext import files
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, printable
 
 HELP = "report what was run for every claim of the paper"
 
@@ -31,11 +32,15 @@ def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.check import check_files
     from semilearn_ext.report.methods import MethodId
 
-    results = build(arguments.runs, (), (), "last").results if arguments.runs else None
+    report = build(arguments.runs, (), (), "last") if arguments.runs else None
+    for remark in report.remarks() if report else []:
+        print(printable(remark), file=sys.stderr)
     hours: dict[tuple[str, int, MethodId], float] = {}
     for dataset in paper_numbers.dataset_order():
         hours |= paper_runs.paper_hours(dataset)
-    text = claims.render(results, hours, command_line(), [root.parent for root in arguments.runs])
+    text = claims.render(
+        report.results if report else None, hours, command_line(), [root.parent for root in arguments.runs]
+    )
     if arguments.check:
         check_files({arguments.out: text})
         print(f"{arguments.out} matches the runs")

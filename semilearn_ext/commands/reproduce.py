@@ -10,11 +10,13 @@ This is a sweep: re-run the same command to continue, and run failed runs again 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from semilearn_ext import files
 from semilearn_ext.commands import sweep, tables
 from semilearn_ext.commands.argument_types import add_trust, numbers, positive, words
+from semilearn_ext.errors import printable
 from semilearn_ext.registry import DATASETS
 from semilearn_ext.runs.job import State
 from semilearn_ext.settings import Settings
@@ -62,6 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     dataset = DATASETS.get(arguments.benchmark, "benchmark")
     not_settings = {*_OWN, *sweep.LAUNCHER_OPTIONS}
     overrides = {name: value for name, value in vars(arguments).items() if name not in not_settings}
+    chosen = ("dataset", "algorithm", "labels_per_class", "target_domain", "seed", "variant")
+    sweep.check_not_given(overrides, chosen, "reproduce")
     experiments = paper_runs.paper_experiments(
         dataset.name, arguments.labels, arguments.seeds, overrides, arguments.methods
     )
@@ -91,8 +95,11 @@ def make_tables(plan: sweep.Plan, out: Path) -> None:
     if not done:
         return
     record = out / "records"
-    collect(done, record)
-    texts = tables.render(build([record], TABLES, (), "last"), out, tables.FORMATS, f"ssdg tables {record} --out {out}")
+    collected = collect(done, record)
+    report = build([record], TABLES, (), "last")
+    for remark in [*(f"warning: {warning}" for warning in collected.warnings), *report.remarks()]:
+        print(printable(remark), file=sys.stderr)
+    texts = tables.render(report, out, tables.FORMATS, f"ssdg tables {record} --out {out}")
     for path, text in texts.items():
         files.write_text(path, text)
     print(f"Wrote {out / 'tables.md'} and {out / 'page.html'} from {len(done)} of {len(plan.jobs)} runs")

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 HELP = "choose settings on development seeds by source validation"
 SAVE_DIR = "runs/select"
 _NOT_SETTINGS = {"c", "grid", "dev_seeds", "out", *sweep_command.LAUNCHER_OPTIONS}
-_RESERVED = {"seed", "target_domain", "algorithm", "variant", "save_dir", "labels_per_class"}
+_RESERVED = {
+    *("seed", "target_domain", "algorithm", "variant", "save_dir", "labels_per_class"),
+    *("dataset", "dataset_name", "data_dir", "source_domains", "splits", "split_file", "few_labels", "on_bad_image"),
+}
+"""Settings that change on what the accuracy is measured, or that the command chooses itself."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     from semilearn_ext.report.selection import rank, read_trials, shown
 
     overrides = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
+    sweep_command.check_not_given(overrides, ("seed", "variant"), "select")
     overrides.setdefault("save_dir", SAVE_DIR)
     points = grid_points(arguments.grid)
     plan = sweep_command.plan_of_grid(

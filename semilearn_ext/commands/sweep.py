@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from semilearn_ext.commands.argument_types import add_trust, numbers, pair, positive, words
 from semilearn_ext.errors import UserError, counted
@@ -289,6 +289,13 @@ def grid(arguments: argparse.Namespace) -> sweep.Grid:
         seeds=arguments.seeds,
         labels=arguments.labels,
     )
+
+
+def check_not_given(overrides: Mapping[str, Any], names: Collection[str], command: str) -> None:
+    """Raise an error for settings that ``command`` chooses itself and would ignore."""
+    for name in overrides:
+        if name in names:
+            raise UserError(f"{COMMAND_LINE}: --{name}: {command} chooses it; drop the option (ssdg {command} --help)")
 
 
 def minutes(text: str) -> int:

@@ -82,10 +82,14 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
 def train_target(settings: Settings, target: str) -> dict[str, Any]:
     """Train with ``target`` as the target domain, or read the result if that run is finished."""
     from semilearn_ext import training
+    from semilearn_ext.report.records import check_fields
+    from semilearn_ext.runs.folder import RunFolder, run_path
 
     group = training.join_processes(settings)
-    outcome = training.run(with_values(settings, target_domain=target), group)
+    settings = with_values(settings, target_domain=target)
+    outcome = training.run(settings, group)
     if outcome.was_finished and group.is_main:
+        check_fields(outcome.result, str(RunFolder(run_path(settings)).result_file))
         print(f"{target}: already finished, skipping (use --overwrite to run it again)", file=sys.stderr)
     return outcome.result
 

@@ -11,7 +11,9 @@ temporary name and renamed, so two runs that build the same cache at the same ti
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from semilearn_ext import files
 from semilearn_ext.data.decode import BadImage, center_crop, decode, read, squash, to_pixels
 from semilearn_ext.data.pixel_file import (
     Description,
@@ -31,6 +34,10 @@ from semilearn_ext.data.pixel_file import (
 )
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings.content import images_digest, in_parallel, known_digest
+from semilearn_ext.settings.image_cache import pixel_file
+
+_ABANDONED = 3600.0
+"""Seconds without a change after which a half-written cache is considered abandoned."""
 
 
 class CachedImages:
@@ -99,7 +106,7 @@ def is_cached(root: Path, names: Sequence[str], size: int, folder: Path) -> bool
     """Whether :func:`open_cache` would find a complete cache."""
     digest = known_digest(root, names, folder)
     return digest is not None and isinstance(
-        read_description(_pixels_file(folder, digest, size), digest, size, len(names)), Description
+        read_description(pixel_file(folder, digest, size), digest, size, len(names)), Description
     )
 
 
@@ -118,7 +125,7 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     order = sorted(range(len(names)), key=names.__getitem__)
     ordered = [names[k] for k in order]
     digest = images_digest(root, ordered, folder, progress)
-    path = _pixels_file(folder, digest, size)
+    path = pixel_file(folder, digest, size)
     about = read_description(path, digest, size, len(names))
     written = None
     if isinstance(about, str):
@@ -136,10 +143,6 @@ def _open(root: Path, names: Sequence[str], size: int, folder: Path, progress: b
     pixels = PixelFile(path, about, Rows(root, ordered, size, about.first_rows()), written)
     bad = {ordered[int(number)]: reason for number, reason in about.bad.items()}
     return ImageCache(CachedImages(pixels, squashed), CachedImages(pixels, center), bad, digest, pixels.digest())
-
-
-def _pixels_file(folder: Path, digest: str, size: int) -> Path:
-    return folder / f"images-{digest[:24]}-{size}px.uint8"
 
 
 def _rows_of(path: Path, size: int) -> list[np.ndarray]:
@@ -187,4 +190,14 @@ def _build(root: Path, names: Sequence[str], about: Description, path: Path, pro
 
     if path.is_fifo() or path.is_socket():  # writing would refuse to replace it, and the name is this cache's alone
         path.unlink()
+    _remove_leftovers(path)
     return write_pixels(path, about, rows)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes have left of this cache: hidden files that may have gigabytes. Another process may
+    be writing one right now, which changes its time."""
+    for temporary in files.temporary_files(path):
+        with contextlib.suppress(OSError):
+            if time.time() - temporary.stat().st_mtime > _ABANDONED:
+                temporary.unlink()

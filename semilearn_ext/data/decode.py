@@ -12,6 +12,8 @@ from semilearn_ext import documents
 from semilearn_ext.errors import UserError
 
 LARGEST = 512 * documents.MEGABYTE
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
+"""Pillow knows more formats; for some, such as EPS, it starts other programs."""
 
 
 class BadImage(Exception):
@@ -30,8 +32,10 @@ def decode(content: bytes) -> Image.Image:
     if not content:
         raise BadImage("the file is empty")
     try:
-        with Image.open(io.BytesIO(content)) as opened:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             return to_rgb(opened)
+    except BadImage:
+        raise
     except UnidentifiedImageError:
         raise BadImage("not an image, or an unknown image format") from None
     except Exception as error:  # Pillow raises many kinds of exceptions on damaged files
@@ -39,11 +43,14 @@ def decode(content: bytes) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB. Alpha is dropped; 16-bit grey, which Pillow would clip, is scaled to 8 bits."""
+    """Convert any mode to RGB. Alpha is dropped; 16-bit grey, which Pillow would clip, is scaled to 8 bits. Raises
+    :class:`BadImage` for values that cannot be scaled."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
         top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1.0)
-        image = Image.fromarray((values.clip(0, top) * (255 / top)).round().astype(np.uint8))
+        if not np.isfinite(values).all() or values.min() < 0 or values.max() > top:
+            raise BadImage("it contains negative, infinite or too large values")
+        image = Image.fromarray((values * (255 / top)).round().astype(np.uint8))
     return image.convert("RGB")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import torch
 
 from semilearn_ext.data.loaded import ImageStore, Loaded, check_loaded
 from semilearn_ext.data.samplers import iterations_per_epoch
+from semilearn_ext.data.specs import ImageTreeSpec
 from semilearn_ext.data.split_files import FETCH_SPLITS, SplitFile, apply_split, read_split, split_file_name
 from semilearn_ext.data.splits import Item, Split, as_json, check_labels, leave_one_out
 from semilearn_ext.data.view_spec import ViewSpec
 from semilearn_ext.errors import UserError
 from semilearn_ext.settings import Settings
-from semilearn_ext.settings.content import dataset_name, split_path
+from semilearn_ext.settings.content import dataset_name, index_folder, known_digest, split_path
 from semilearn_ext.settings.domains import check_batch, dataset_of, targets_of
 from semilearn_ext.settings.domains import sources as sources_of
+from semilearn_ext.settings.image_cache import known_pixels
 from semilearn_ext.settings.scale import scale_of
 
 
@@ -72,6 +75,15 @@ class SSDGData:
         array = np.asarray(positions)
         numbers = self.domains.numpy()[array]
         return [array[numbers == number] for number in range(len(self.sources))]
+
+    def digests(self) -> dict[str, str]:
+        """What identifies the data, by its names in the record; empty if unknown."""
+        return {
+            "images_sha256": self.digest,
+            "pixels_sha256": self.pixels_digest,
+            "split_sha256": self.split_file.sha256 if self.split_file else "",
+            "decoder": "" if isinstance(self.store, torch.Tensor) else f"Pillow {version('pillow')}",
+        }
 
     def split_json(self) -> dict[str, Any]:
         return {
@@ -167,6 +179,20 @@ def load_images(settings: Settings) -> Loaded:
     loaded: Loaded = spec.load()(spec, settings)
     check_loaded(spec, loaded)
     return loaded
+
+
+def known_digests(settings: Settings) -> dict[str, str]:
+    """Digests of a benchmark's images, and of the decoded ones, as far as they are known without opening an image."""
+    spec, index = dataset_of(settings), index_folder(settings.cache_dir)
+    if not isinstance(spec, ImageTreeSpec):
+        return {}
+    try:
+        tree = spec.tree(Path(settings.data_dir).expanduser())
+        images = known_digest(tree.root, [item.name for item in tree.items], index) or ""
+    except UserError:  # a finished run does not need its images
+        return {}
+    pixels = known_pixels(index, images, settings.img_size) if images and settings.cache != "none" else ""
+    return {"images_sha256": images, "pixels_sha256": pixels}
 
 
 def _digest(loaded: Loaded) -> str:

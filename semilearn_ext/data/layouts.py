@@ -6,6 +6,7 @@ the held-out validation part.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -73,6 +74,7 @@ def list_tree(
     classes_of: dict[str, set[str]] = {domain: set() for domain in folders}
     rows: list[tuple[str, str, str, str]] = []
     held_out = []
+    real_folders: dict[str, PurePosixPath] = {}
     for domain, folder in folders.items():
         for part in parts or ("",):
             base = PurePosixPath(folder, part)
@@ -85,6 +87,9 @@ def list_tree(
                         f"{root / base}: {other!r} and {class_folder!r} would be the same class, {name!r}; rename or "
                         f"merge the folders"
                     )
+                first = real_folders.setdefault(os.path.realpath(root / base / class_folder), base / class_folder)
+                if first != base / class_folder:
+                    raise UserError(f"{root}: {first} and {base / class_folder} are the same folder; remove the link")
                 classes_of[domain].add(name)
                 for file in image_files(root / base / class_folder):
                     path = str(base / class_folder / file)

@@ -12,9 +12,7 @@ truncated is killed (SIGBUS).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import json
 import os
 import sys
 import time
@@ -28,6 +26,7 @@ import numpy as np
 
 from semilearn_ext import files
 from semilearn_ext.errors import UserError
+from semilearn_ext.settings.image_cache import description_file, pixels_digest, read_about, write_about
 
 FORMAT = 2
 _WORDS = 128
@@ -77,28 +76,20 @@ class Description:
             and all(isinstance(reason, str) for reason in self.bad.values())
         )
 
-    def write(self, path: Path) -> None:
-        about = asdict(self)
-        files.write_text(path, json.dumps({"about": about, "sha256": _sha256(about)}) + "\n")
-
-
-def description_file(path: Path) -> Path:
-    return path.with_suffix(".json")
+    def write(self, pixels: Path) -> None:
+        write_about(pixels, asdict(self))
 
 
 def read_description(path: Path, digest: str, size: int, images: int) -> Description | str:
     """The description of the pixel file ``path``, or the reason why it cannot be used; "" if there is no such file."""
-    about_file = description_file(path)
     if not path.exists():
         return ""
-    if not about_file.is_file():
+    if not description_file(path).is_file():
         return "it has no description"
+    recorded = read_about(path)
     try:
-        content = json.loads(about_file.read_text())
-        if content["sha256"] != _sha256(content["about"]):
-            return "its description is damaged"
-        about = Description(**content["about"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        about = Description(**recorded or {})
+    except TypeError:
         return "its description is damaged"
     if (about.format, about.digest, about.size, about.images) != (FORMAT, digest, size, images):
         return "it is the cache of other images"
@@ -123,7 +114,7 @@ def write_pixels(path: Path, about: Description, rows: Callable[[Description], I
             file.write(pixels.data)
 
     files.write_atomically(path, write)
-    about.write(description_file(path))
+    about.write(path)
     return about
 
 
@@ -152,10 +143,6 @@ def time_of_change(path: Path) -> int | None:
     show."""
     changed = path.stat().st_ctime_ns
     return changed if time.time_ns() - changed > _CLOCK_MARGIN else None
-
-
-def _sha256(about: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 class PixelFile:
@@ -187,7 +174,7 @@ class PixelFile:
 
     def digest(self) -> str:
         """SHA-256 of the size and the checksums of all rows: it differs if one decoded image differs."""
-        return hashlib.sha256(f"{self.size}\n".encode() + self.checksums.astype("<u4").tobytes()).hexdigest()
+        return pixels_digest(self.size, self.checksums.tolist())
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, (N, 3, size, size)."""

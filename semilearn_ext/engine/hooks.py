@@ -132,7 +132,7 @@ class WandbHook(WANDBHook):
 
         try:
             super().before_run(algorithm)
-        except wandb.errors.Error as error:
+        except (wandb.errors.Error, ValueError) as error:  # ValueError: an invalid WANDB_ variable
             raise UserError(
                 f"use_wandb: Weights & Biases cannot be used ({' '.join(str(error).split())}); log in with 'wandb "
                 f"login', or set WANDB_MODE=offline"

@@ -102,6 +102,8 @@ def _with_weights(network: nn.Sequential, path: Path) -> nn.Sequential:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         network.load_state_dict({name: content[name].float() for name in network.state_dict()})
+        if not all(value.isfinite().all() for value in network.state_dict().values()):
+            raise ValueError("it contains values that are not finite")
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise UserError(f"adain_dir: {path}: not AdaIN's published weights ({reason}); {WHERE_TO_GET}") from None

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from semilearn_ext.errors import UserError
+from semilearn_ext.errors import UserError, shown
 from semilearn_ext.nets.classifier_net import ClassifierNet
 from semilearn_ext.settings import Settings
 from semilearn_ext.settings.content import file_hash
@@ -78,12 +78,29 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        reason = str(error).splitlines()[0]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(f"pretrain_path: {path}: not a file of PyTorch weights ({reason})") from None
-    content = content.get("state_dict", content) if isinstance(content, dict) else content
+    for name in ("state_dict", "model"):
+        content = content.get(name, content) if isinstance(content, dict) else content
     if not isinstance(content, dict) or not all(isinstance(v, torch.Tensor) for v in content.values()):
         raise UserError(f"pretrain_path: {path}: expected names and tensors, found {type(content).__name__}")
+    for name, value in content.items():
+        if problem := _problem(str(name), value):
+            raise UserError(f"pretrain_path: {path}: {shown(name)} {problem}; the file is damaged, or not of weights")
     return content
+
+
+def _problem(name: str, value: torch.Tensor) -> str:
+    """What is wrong with the values of a weight, or an empty string."""
+    if name.endswith("num_batches_tracked"):
+        return ""
+    if not value.is_floating_point():  # it would be rounded, or lose its imaginary part
+        return f"has the type {str(value.dtype).removeprefix('torch.')}, expected floating-point numbers"
+    if value.layout != torch.strided or value.is_meta or value.untyped_storage().nbytes() < value.nbytes:
+        return "is not a plain tensor"
+    if not value.isfinite().all():
+        return "contains values that are not finite"
+    return "is negative" if name.endswith("running_var") and bool((value < 0).any()) else ""
 
 
 def _is_folder(path: Path) -> str:
@@ -91,11 +108,14 @@ def _is_folder(path: Path) -> str:
 
 
 def load_backbone(backbone: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Load all weights except those of the ImageNet classifier. Missing, extra or misshapen ones are an error."""
-    body = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
-    body = {name: value for name, value in body.items() if not name.startswith("fc.")}
+    """Load all weights except those of the ImageNet classifier."""
+    load_weights(backbone, {name: value for name, value in weights.items() if not name.startswith("fc.")})
+
+
+def load_weights(network: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Load ``weights`` as float32. Missing, extra or misshapen ones are an error."""
     try:
-        backbone.load_state_dict(body)
+        network.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in weights.items()})
     except RuntimeError as error:
         first = " ".join(str(error).split())[:160]
         raise UserError(f"pretrain_path: the file does not fit the network: {first}") from None

@@ -50,7 +50,6 @@ SPECS = (
             about=f"USB's own {title}",
             paper=f"https://arxiv.org/abs/{paper}",
             implementation="semilearn_ext.nets.usb:build",
-            weights="USB's",
         )
         for name, (title, paper) in _USB.items()
     ),

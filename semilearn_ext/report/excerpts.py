@@ -9,6 +9,7 @@ A table is placed between two comments, the first of which says what it shows::
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ _PROTOCOLS = {"last": "last", "ema": "EMA", "swa": "SWA"}
 
 def update(text: str, where: str) -> str:
     """``text`` with every marked table regenerated from the records that its marker names."""
+    if not _MARKED.search(text):
+        raise UserError(f"{where}: contains no table to update; mark one with '<!-- KIND: RECORDS NAMES -->'")
     return _MARKED.sub(partial(_replace, where=where), text)
 
 
@@ -124,7 +127,10 @@ _KINDS: dict[str, Callable[[Path, Sequence[str]], str]] = {
 
 
 def _results(folder: Path, protocol: str) -> Results:
-    return build([folder], (), (), protocol).results
+    report = build([folder], (), (), protocol)
+    for warning in report.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return report.results
 
 
 def _accuracy(results: Results, method: MethodId) -> Cell:

@@ -17,7 +17,7 @@ def environments(runs: pd.DataFrame) -> dict[str, Counter[str]]:
     for source in runs["source"]:
         try:
             properties = _flat(source.read_environment())
-        except (UserError, TypeError):
+        except (UserError, TypeError, AttributeError):
             properties = {"environment": "not recorded"}
         for name, value in properties.items():
             counts.setdefault(name, Counter())[value] += 1

@@ -41,6 +41,8 @@ _IDENTITY = ("config_hash", "version", "scale")
 _RUN = ("target_domain", "seed")
 _OF_RUN = (*_RUN, "iterations", "seconds")
 _CHECKSUMS = ("images_sha256", "labelled_sha256", "details_sha256")
+_PIXELS = "pixels_sha256"
+"""A checksum that a run without an image cache does not have."""
 _REQUIRED = {RUNS_FILE: _OF_RUN, CURVES_FILE: _RUN}
 """The columns that a file must have."""
 _TOP1, _ENVIRONMENT, _METRICS = "top1.", "environment.", "metrics."
@@ -148,6 +150,7 @@ def _run_row(run: RecordedRun) -> dict[str, Any]:
         **_flat(_TOP1, result["top1"]),
         **_flat(_METRICS, metrics),
         **{name: result.get(name) for name in _CHECKSUMS},
+        **({_PIXELS: result[_PIXELS]} if result.get(_PIXELS) else {}),
         **_flat(_ENVIRONMENT, run.environment),
     }
 
@@ -222,7 +225,7 @@ def _recorded(
         **{name: _number(row[name], where) for name in _OF_RUN if name != "target_domain"},
         "top1": numbers(_TOP1),
         "metrics": numbers(_METRICS),
-        **{name: row[name] for name in _CHECKSUMS if row.get(name)},
+        **{name: row[name] for name in (*_CHECKSUMS, _PIXELS) if row.get(name)},
     }
     environment = part(_ENVIRONMENT)
     packages = part(f"{_ENVIRONMENT}packages.")

@@ -23,7 +23,7 @@ RUN = ["dataset", "labels", "method", "target", "seed"]
 """The columns that identify a run within one experiment."""
 IDENTITY = ["config_hash", "version", "scale"]
 """The columns that must be equal for runs to be averaged."""
-COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "images", "path", "source"]
+COLUMNS = [*RUN, *PROTOCOLS, *AVERAGES, "metrics", "seconds", *IDENTITY, "images", "pixels", "path", "source"]
 
 
 class Records(NamedTuple):
@@ -32,7 +32,8 @@ class Records(NamedTuple):
     runs: pd.DataFrame
     """One row per finished run, with ``COLUMNS``. ``method`` is a :class:`MethodId`; accuracies are between 0 and 1
     (NaN for averaged weights that a run does not have); ``metrics`` contains everything that the last evaluation
-    recorded; ``images`` is the SHA-256 of the dataset's images, or None. Everything else is read from ``source``;
+    recorded; ``images`` and ``pixels`` are the SHA-256 of the dataset's images and of the decoded ones, or None.
+    Everything else is read from ``source``;
     ``path`` identifies the run in messages."""
     unfinished: pd.DataFrame
     """One row per run without a result: ``dataset``, ``target`` and ``path``."""
@@ -43,7 +44,7 @@ def read_records(roots: Sequence[Path]) -> Records:
     """Every run at or below ``roots`` once. Results of the same run that differ are all left out."""
     runs, unfinished, warnings = read_all(roots)
     runs, duplicates = _without_duplicates(runs)
-    return Records(runs, unfinished, [*warnings, *duplicates, *_different_images(runs)])
+    return Records(runs, unfinished, [*warnings, *duplicates, *different_images(runs)])
 
 
 def read_all(roots: Sequence[Path], *, strict: bool = False) -> Records:
@@ -103,6 +104,7 @@ def _row(source: Source, result: Mapping[str, Any], where: str) -> dict[str, Any
         "seconds": float(result["seconds"]),
         **{name: result[name] for name in IDENTITY},
         "images": result.get("images_sha256"),
+        "pixels": result.get("pixels_sha256"),
         "path": source.path,
         "source": source,
     }
@@ -165,7 +167,9 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 _OPTIONAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "images_sha256": (lambda value: value is None or _is_name(value), "a digest or null"),
+    **dict.fromkeys(
+        ("images_sha256", "pixels_sha256"), (lambda value: value is None or _is_name(value), "a digest or null")
+    ),
 }
 
 
@@ -180,15 +184,35 @@ def _dataset(name: str, folder: RunFolder, key: str, known: dict[str, str]) -> s
     return known[key]
 
 
-def _different_images(runs: pd.DataFrame) -> list[str]:
-    """One line per dataset whose runs were trained on different images."""
+def different_images(runs: pd.DataFrame) -> list[str]:
+    """One line per dataset whose runs were trained on different images, or on the same images decoded differently."""
     warnings = []
     for dataset, dataset_runs in runs.groupby("dataset", sort=False):
-        counts = dataset_runs["images"].value_counts()
-        if len(counts) > 1:
-            listed = ", ".join(f"{str(digest)[:12]} ({count} runs)" for digest, count in counts.items())
-            warnings.append(f"{dataset}: the images are not the same in all runs: SHA-256 {listed}")
+        if dataset_runs["images"].nunique() > 1:
+            warnings.append(f"{dataset}: the images are not the same in all runs: {_counts(dataset_runs['images'])}")
+        elif dataset_runs["pixels"].nunique() > 1:
+            for size, same_size in dataset_runs.groupby(_image_sizes(dataset_runs), sort=False):
+                if same_size["pixels"].nunique() > 1:
+                    warnings.append(
+                        f"{dataset}: the images were not decoded in the same way at {size} px in all runs, for example "
+                        f"by different versions of Pillow: {_counts(same_size['pixels'])}"
+                    )
     return warnings
+
+
+def _counts(digests: pd.Series) -> str:
+    counts = digests.value_counts().items()
+    return "SHA-256 " + ", ".join(f"{str(digest)[:12]} ({count} runs)" for digest, count in counts)
+
+
+def _image_sizes(runs: pd.DataFrame) -> pd.Series:
+    sizes = {}
+    for run in runs.drop_duplicates("config_hash").itertuples():
+        try:
+            sizes[run.config_hash] = str(run.source.read_config().get("img_size"))
+        except UserError:  # reported where the settings are shown
+            sizes[run.config_hash] = "unknown"
+    return runs["config_hash"].map(sizes)
 
 
 def _without_duplicates(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -77,10 +77,11 @@ def with_setups(runs: pd.DataFrame, configs: Mapping[str, Config]) -> tuple[pd.D
     setups = pd.Series("", index=runs.index, dtype=object)
     warnings = []
     for (dataset, labels, method), method_runs in runs.groupby(METHOD, sort=False):
-        identities = list(method_runs[IDENTITY].drop_duplicates().itertuples(index=False, name=None))
+        rows = method_runs[IDENTITY].assign(pixels=_decodings(method_runs))
+        identities = list(rows.drop_duplicates().itertuples(index=False, name=None))
         if len(identities) > 1:
             texts = _describe(identities, configs)
-            setups[method_runs.index] = [texts[row] for row in method_runs[IDENTITY].itertuples(index=False, name=None)]
+            setups[method_runs.index] = [texts[row] for row in rows.itertuples(index=False, name=None)]
             where = f"{method.title} on {setting_title(dataset, labels)}"
             warnings.append(
                 f"{where}: runs of {len(identities)} different experiments, shown separately: "
@@ -89,17 +90,24 @@ def with_setups(runs: pd.DataFrame, configs: Mapping[str, Config]) -> tuple[pd.D
     return runs.assign(setup=setups), warnings
 
 
+def _decodings(runs: pd.DataFrame) -> pd.Series:
+    """The digest of the decoded images, for runs of an experiment whose images were decoded differently; else ""."""
+    digests = runs["pixels"].fillna("").astype(object)
+    return digests.where(runs.groupby(IDENTITY)["pixels"].transform("nunique") > 1, "")
+
+
 def _describe(identities: list[tuple[str, ...]], configs: Mapping[str, Config]) -> dict[tuple[str, ...], str]:
-    """A different description for each identity (config hash, version, scale)."""
+    """A different description for each identity (config hash, version, scale, decoded images)."""
     names = differing(configs[identity[0]] for identity in identities)
-    hashes, versions, scales = (len(set(column)) > 1 for column in zip(*identities, strict=True))
+    hashes, versions, scales, decodings = (len(set(column)) > 1 for column in zip(*identities, strict=True))
     texts = {}
     for identity in identities:
-        config_hash, version, scale = identity
+        config_hash, version, scale, pixels = identity
         parts = [f"{name} {value_of(configs[config_hash], name)}" for name in names[:_SHOWN]]
         parts += [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
         parts += [f"version {version}"] if versions else []
         parts += [f"{scale} scale"] if scales else []
+        parts += [f"images decoded as {pixels[:12] or 'not recorded'}"] if decodings else []
         texts[identity] = ", ".join(parts)
     if len(set(texts.values())) < len(texts) and hashes:
         texts = {identity: ", ".join(filter(None, (text, f"config {identity[0]}"))) for identity, text in texts.items()}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from semilearn_ext.errors import UserError
 from semilearn_ext.report.aggregate import seed_means
+from semilearn_ext.report.records import check_fields, different_images
 from semilearn_ext.report.statistics import interval
 from semilearn_ext.runs.folder import RunFolder
 from semilearn_ext.settings import Settings
@@ -19,12 +22,21 @@ SCORE = "source_val/top1"
 def read_trials(settings: Mapping[Path, Settings], names: Sequence[str]) -> pd.DataFrame:
     """One row per run: the settings of the grid, target, seed, and the metrics on held-out source images."""
     rows: list[dict[str, Any]] = []
+    data: list[dict[str, Any]] = []
     for path, run_settings in settings.items():
-        result, flat = RunFolder(path).read_checked_result(), run_settings.flat()
+        result, flat, where = RunFolder(path).read_checked_result(), run_settings.flat(), RunFolder(path).result_file
+        check_fields(result, str(where))
+        if SCORE not in result["metrics"]:
+            raise UserError(f"{where}: damaged: no {SCORE} in metrics; train the run again with --overwrite")
         measured = {name: value for name, value in result["metrics"].items() if name.startswith("source_val/")}
         about = {"point": run_settings.variant, **{name: flat[name] for name in names}}
         about |= {"target": run_settings.target_domain, "seed": run_settings.seed, "config_hash": result["config_hash"]}
         rows.append({**about, SCORE: measured[SCORE], **measured})
+        images = {"images": result.get("images_sha256"), "pixels": result.get("pixels_sha256")}
+        identity = {"dataset": run_settings.dataset, "config_hash": result["config_hash"], "source": RunFolder(path)}
+        data.append({**images, **identity})
+    for difference in different_images(pd.DataFrame(data)):
+        warnings.warn(difference, stacklevel=2)
     return pd.DataFrame(rows)
 
 

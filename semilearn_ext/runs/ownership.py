@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from semilearn_ext import documents, files
@@ -36,6 +37,7 @@ from semilearn_ext.runs.record_file import LARGEST_RECORD
 from semilearn_ext.settings import Settings, dump
 from semilearn_ext.settings.content import dataset_name, split_path
 from semilearn_ext.settings.fingerprint import content, differences, hash_of, identity, run_key
+from semilearn_ext.settings.image_cache import known_pixels_of_own_images
 from semilearn_ext.settings.load import Raw, read_record, resolve
 
 NOT_OF_THE_RUN = {LOCK_FILE, JOB_FILE, STATE_FILE, CONSOLE_FILE}
@@ -52,8 +54,9 @@ _DATA = {
     "images_sha256": "different images",
     "split_sha256": "a different split file",
     "pixels_sha256": "differently decoded images, for example by another version of Pillow",
+    "decoder": "another decoder of images, and no image cache that shows whether the decoded images are the same",
 }
-"""What an interrupted run must have in common with its continuation."""
+"""What an interrupted run must have in common with its continuation. Unknown values are not compared."""
 
 
 def check_folder(folder: RunFolder, settings: Settings) -> None:
@@ -68,25 +71,30 @@ def check_folder(folder: RunFolder, settings: Settings) -> None:
 
 def check_content(folder: RunFolder, settings: Settings) -> None:
     """Raise an error if ``folder`` contains anything but this experiment."""
+    if not folder.path.exists():
+        existing = next(parent for parent in folder.path.absolute().parents if parent.exists())
+        if not existing.is_dir():
+            raise UserError(f"{existing}: is a file, and runs need a folder; choose another --save_dir")
+        return
     if _is_unused(folder):
         return
     reason = _conflict(folder, settings) if _content(folder) else ""
     if reason:
         raise UserError(f"{folder.path}: {reason}; choose another --save_dir, or replace it with --overwrite")
+    data: dict[str, str] = {"pixels_sha256": known_pixels_of_own_images(settings)}
     if settings.split_file and (file := split_path(settings)).is_file():
-        split = hashlib.sha256(documents.read_bytes(file, LARGEST_RECORD)).hexdigest()
-        _check_data(folder, {"split_sha256": split})
+        data["split_sha256"] = hashlib.sha256(documents.read_bytes(file, LARGEST_RECORD)).hexdigest()
+    _check_data(folder, data)
 
 
-def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = "", pixels: str = "") -> None:
+def claim(folder: RunFolder, settings: Settings, known: Mapping[str, str] = MappingProxyType({})) -> None:
     """Prepare ``folder`` for this run: keep what belongs to the same experiment, or empty it with ``overwrite``.
 
     Args:
-        images, split, pixels: SHA-256 of the images and of the split file that the run uses, and of the decoded images,
-            if known.
+        known: digests of the data of the run, by their names in the record; empty if they are unknown.
     """
     check_folder(folder, settings)
-    data = {"images_sha256": images or None, "split_sha256": split or None, "pixels_sha256": pixels or None}
+    data = {name: known.get(name) or None for name in _DATA}
     unused = _is_unused(folder)
     if not settings.overwrite and not unused:
         _check_data(folder, data)
@@ -107,14 +115,23 @@ def claim(folder: RunFolder, settings: Settings, images: str = "", split: str = 
 
 def _check_data(folder: RunFolder, data: Mapping[str, str | None]) -> None:
     """Raise an error if the run in ``folder`` was started with different images or a different split file."""
-    recorded = folder.read_identity()
+    if difference := different_data(folder.read_identity(), data):
+        raise UserError(
+            f"{folder.path}: the run was started with {difference}; choose another --save_dir, or replace it with "
+            f"--overwrite"
+        )
+
+
+def different_data(recorded: Mapping[str, Any], data: Mapping[str, str | None]) -> str:
+    """Describe the first difference between the recorded data of a run and ``data``, or return an empty string."""
     for name, difference in _DATA.items():
+        if name == "decoder" and recorded.get("pixels_sha256") and data.get("pixels_sha256"):
+            continue  # the decoded images themselves were compared
         before, now = str(recorded.get(name) or ""), data.get(name)
         if before and now and before != now:
-            raise UserError(
-                f"{folder.path}: the run was started with {difference} (SHA-256 {before[:12]}, now {now[:12]}); "
-                f"choose another --save_dir, or replace it with --overwrite"
-            )
+            digest = "SHA-256 " if name.endswith("sha256") else ""
+            return f"{difference} ({digest}{before[:12]}, now {now[:12]})"
+    return ""
 
 
 def check_split(folder: RunFolder, split: Mapping[str, Any]) -> None:

@@ -48,10 +48,10 @@ def accuracies(folders: Iterable[Path]) -> list[str]:
 
 
 def _result(folder: Path) -> dict[str, Any] | None:
-    """The result of a run, or None if it is missing or incomplete."""
+    """The result of a run, or None if it is missing, incomplete or of another form."""
     try:
         result = RunFolder(folder).read_result()
-        float(result["top1"]["last"])
-        return result if {"dataset", "labels_per_class", "title", "target_domain"} <= result.keys() else None
+        hash(tuple(result[name] for name in ("dataset", "labels_per_class", "title", "target_domain")))
+        return result if type(result["top1"]["last"]) in (int, float) else None
     except (UserError, OSError, LookupError, TypeError, ValueError):
         return None

@@ -20,6 +20,7 @@ from semilearn_ext.settings import Settings, config_hash
 from semilearn_ext.settings.content import cached_folder_digests
 from semilearn_ext.settings.domains import targets_of
 from semilearn_ext.settings.fingerprint import differences, identity, run_key
+from semilearn_ext.settings.image_cache import known_pixels_of_own_images
 from semilearn_ext.settings.load import COMMAND_LINE, Raw, read_yaml, resolve
 
 MAX_RUNS = 100_000
@@ -101,7 +102,9 @@ def read_jobs(runs: Mapping[Path, Settings]) -> list[Job]:
 
 def _is_result_of(result: Mapping[str, Any], settings: Settings) -> bool:
     expected = {"config_hash": config_hash(settings), **run_key(settings)}
-    return all(result.get(name) == value for name, value in expected.items())
+    pixels = (result.get("pixels_sha256"), known_pixels_of_own_images(settings))
+    same_images = not all(pixels) or len(set(pixels)) == 1
+    return same_images and all(result.get(name) == value for name, value in expected.items())
 
 
 def find(folder: Path) -> list[Job]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from semilearn_ext.errors import UserError, did_you_mean, shown
@@ -56,13 +57,13 @@ def check_range(
     if value is None:
         return
     if above is not None and value <= above:
-        raise UserError(f"{where}: must be above {above:g}, got {value!r}")
+        raise UserError(f"{where}: must be above {above:.10g}, got {value!r}")
     if minimum is not None and value < minimum:
-        raise UserError(f"{where}: must be at least {minimum:g}, got {value!r}")
+        raise UserError(f"{where}: must be at least {minimum:.10g}, got {value!r}")
     if maximum is not None and value > maximum:
-        raise UserError(f"{where}: must be at most {maximum:g}, got {value!r}")
+        raise UserError(f"{where}: must be at most {maximum:.10g}, got {value!r}")
     if below is not None and value >= below:
-        raise UserError(f"{where}: must be below {below:g}, got {value!r}")
+        raise UserError(f"{where}: must be below {below:.10g}, got {value!r}")
 
 
 def option_value(option: Option, raw: Any, where: str) -> Any:
@@ -87,9 +88,9 @@ def _float(raw: Any) -> float:
     if isinstance(raw, bool):
         raise ValueError
     value = float(_plain(raw))
-    if not math.isfinite(value):
-        raise ValueError
-    return value
+    if not math.isfinite(value) or (not value and isinstance(raw, str) and re.match(r"[-+.0]*[1-9]", raw)):
+        raise ValueError  # too large or too small for a float
+    return value + 0.0  # -0.0 would be another experiment than 0.0
 
 
 def _plain(raw: Any) -> Any:

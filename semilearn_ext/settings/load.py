@@ -115,7 +115,8 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _mapping(content: Any, path: Path) -> dict[str, Any]:
-    content = {} if content is None else content
+    if content is None:
+        raise UserError(f"{path}: contains no settings; an interrupted copy may have left it empty")
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected lines of 'key: value', got {type(content).__name__}")
     return {str(name): value for name, value in content.items()}
@@ -168,7 +169,9 @@ def resolve(raw: Mapping[str, Raw]) -> Settings:
         if own.get("dataset") != "folder":
             raise UserError(f"{where}: only applies to your own images (dataset: folder)")
     origins = {name: entry.origin for name, entry in raw.items()}
-    return Settings(**own, base=method.base, plugins=method.plugins, options=chosen, origins=origins)
+    settings = Settings(**own, base=method.base, plugins=method.plugins, options=chosen, origins=origins)
+    _check_weights(settings)
+    return settings
 
 
 def _value_of_key(name: str, entry: Raw) -> Any:
@@ -211,6 +214,20 @@ def _check_cutout(cutout: int, img_size: int, raw: Mapping[str, Raw]) -> None:
         raise UserError(
             f"{where}: a cutout of {cutout} pixels covers all of every strong view of {img_size} pixels; use "
             f"at most {2 * img_size - 1} pixels"
+        )
+
+
+def _check_weights(settings: Settings) -> None:
+    """Raise an error if pretrained weights are required but do not exist, or are given but not used."""
+    where, path = settings.where("pretrained"), settings.pretrain_path
+    if settings.pretrained and not path and not registry.NETS.get(settings.net, settings.where("net")).weights:
+        raise UserError(
+            f"{where}: there are no pretrained weights for {settings.net}; pass a file with --pretrain_path, or set it "
+            f"to false"
+        )
+    if path and not settings.pretrained:
+        raise UserError(
+            f"{settings.where('pretrain_path')}: is not used with pretrained: false; set --pretrained true, or drop it"
         )
 
 

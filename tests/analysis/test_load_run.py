@@ -86,6 +86,11 @@ def test_other_labelled_images_are_refused(copied: Any, pair: tuple[FinishedRun,
         check_comparable([pair[0], other])
 
 
+def test_a_run_that_is_given_twice_is_refused(pair: tuple[FinishedRun, FinishedRun]) -> None:
+    with pytest.raises(UserError, match="the run is given twice; pass it once"):
+        check_comparable([pair[0], pair[0]])
+
+
 def test_another_scale_is_refused(copied: Any, pair: tuple[FinishedRun, FinishedRun]) -> None:
     other = copied()
     other.folder.write_result({**other.result, "scale": "paper"})

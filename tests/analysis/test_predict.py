@@ -133,15 +133,17 @@ def folder(pair: tuple[FinishedRun, FinishedRun], tmp_path: Path) -> Path:
     pictures[2].resize((200, 200)).save(buffer, format="jpeg")
     (inner / "d.jpg").write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
     (inner / "notes.txt").write_text("no image")
+    (inner / "e.png").symlink_to("nowhere")
     return tmp_path / "images"
 
 
 def test_a_corrupt_image_is_a_row_with_the_problem(pair: tuple[FinishedRun, FinishedRun], folder: Path) -> None:
     frame = Predictor.load(pair[0].path)(image_files([folder]))
-    assert [Path(name).name for name in frame["image"]] == ["a.png", "b.JPG", "c.png", "d.jpg"]
+    assert [Path(name).name for name in frame["image"]] == ["a.png", "b.JPG", "c.png", "d.jpg", "e.png"]
     assert frame["problem"].tolist()[:3] == ["", "", "the file is empty"]
     assert "truncated" in frame["problem"][3]
-    assert frame["class"].isna().tolist() == [False, False, True, True]
+    assert frame["problem"][4] == "cannot be read: no such file"
+    assert frame["class"].isna().tolist() == [False, False, True, True, True]
 
 
 def test_the_command_writes_a_csv_or_a_table(
@@ -151,10 +153,10 @@ def test_the_command_writes_a_csv_or_a_table(
     process = Forked(*words, str(folder), "--out", "out.csv", cwd=tmp_path)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "4 images, 2 of which could not be read" in output
+    assert "5 images, 3 of which could not be read" in output
     frame = pd.read_csv(tmp_path / "out.csv")
     assert list(frame.columns) == ["image", "class", "probability", "confident", "problem"]
-    assert len(frame) == 4
+    assert len(frame) == 5
     arguments = parser().parse_args([*words, str(folder / "a.png")])
     arguments.call(arguments)
     table = capsys.readouterr().out.splitlines()

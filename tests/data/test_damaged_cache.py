@@ -18,6 +18,7 @@ from semilearn_ext.data import cache, pixel_file
 from semilearn_ext.data.decode import center_crop, squash
 from semilearn_ext.data.pixel_file import checksum
 from semilearn_ext.errors import UserError
+from semilearn_ext.settings import image_cache
 from tests.data.test_cache import opened, stretch
 from tests.image_trees import picture, write_images
 
@@ -111,6 +112,17 @@ def test_a_cache_that_is_truncated_during_reading_is_repaired(
     os.truncate(pixels, length)
     assert_right(cached, pets, names)
     assert "the cache is damaged; decoding the damaged images again\n" in capfd.readouterr().err
+
+
+def test_what_killed_processes_left_of_a_cache_is_removed(pixels: Path, pets: Path, tmp_path: Path) -> None:
+    abandoned, in_use = (pixels.with_name(f".{pixels.name}.{name}.tmp") for name in ("abandoned", "in_use"))
+    for temporary in (abandoned, in_use):
+        temporary.write_bytes(b"half of a cache")
+    os.utime(abandoned, (0, 0))
+    pixels.unlink()
+    opened(pets, tmp_path / "cache")
+    assert pixels.exists()
+    assert (abandoned.exists(), in_use.exists()) == (False, True)
 
 
 def test_a_deleted_cache_remains_readable(pixels: Path, pets: Path, tmp_path: Path) -> None:
@@ -256,7 +268,7 @@ def test_a_description_with_impossible_content_and_the_right_checksum(
     change_description(pixels, **values)
     description = pixels.with_suffix(".json")
     about = json.loads(description.read_text())["about"]
-    description.write_text(json.dumps({"about": about, "sha256": pixel_file._sha256(about)}))
+    description.write_text(json.dumps({"about": about, "sha256": image_cache._sha256(about)}))
     names = sorted(str(path.relative_to(pets)) for path in pets.rglob("*.png"))
     assert_right(cache.open_cache(pets, names, SIZE, tmp_path / "cache", progress=False), pets, names)
     assert "its description is damaged; building it again" in capsys.readouterr().err

@@ -201,10 +201,13 @@ def test_split_files_cannot_name_files_outside_the_folder(make: Make, tmp_path: 
         load_data(make(dataset="pacs", target_domain="sketch"))
 
 
-def test_a_broken_link_is_ignored(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["photo/zebra", "photo/dog/pic_099.jpg"])
+def test_a_broken_link_is_named(make: Make, tmp_path: Path, place: str) -> None:
+    """Images may be links, for example with git-annex, and would be missing without a word."""
     pacs(tmp_path, splits=False)
-    (tmp_path / "pacs" / "photo" / "zebra").symlink_to(tmp_path / "gone")
-    assert load_data(make(dataset="pacs", target_domain="photo")).classes == PACS_CLASSES
+    (tmp_path / "pacs" / place).symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=f"{place}: is a symbolic link that leads nowhere; restore its target"):
+        load_data(make(dataset="pacs", target_domain="photo"))
 
 
 LOAD_AS_NOBODY = """

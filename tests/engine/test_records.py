@@ -165,3 +165,12 @@ def test_wandb_without_a_key_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"use_wandb: .*No API key configured\. Use .*WANDB_MODE=offline$"):
         training.run(tiny(use_wandb=True))
     training.run(tiny())
+
+
+def test_an_invalid_variable_of_wandb_is_one_line(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise ValueError("1 validation error for Settings\nmode\n  Input should be 'online', 'offline' …")
+
+    monkeypatch.setattr(wandb, "init", init)
+    with pytest.raises(UserError, match=r"use_wandb: Weights & Biases cannot be used .*mode Input should be 'online'"):
+        training.run(tiny(use_wandb=True))

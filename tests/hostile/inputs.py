@@ -8,9 +8,12 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
 
 from semilearn_ext import registry
 from semilearn_ext.settings.schema import KEYS, TYPES
@@ -91,6 +94,12 @@ BAD_YAML = {
     "home of nobody": "data_dir: ~nobody_of_this_name/x\nsave_dir: ~nobody_of_this_name/x\n",
     "a source twice": "source_domains: [print, print]\n",
     "cutout of everything": "cutout: 64\n",
+    "smaller than any float": "lr: 1.0e-400\n",
+    "smaller than any float, as text": "lr: 1e-400\n",
+    "nothing": "",
+    "only a comment": "# lr: 0.1\n",
+    "weights that are not used": "pretrained: false\npretrain_path: trap.py\n",
+    "weights that do not exist": "pretrained: true\nnet: resnet50\n",
 }
 
 
@@ -265,8 +274,25 @@ def out_cases(folder: Path) -> Iterator[Case]:
         yield Case(
             f"train --save_dir {place}", ["train", "--save_dir", str(place), "--target_domain", "pen", "--epoch", "1"]
         )
+    yield Case("sweep in a file", ["sweep", "--save_dir", str(file / "x"), "--dry_run"])
     yield Case("tables --out on a folder", ["tables", str(root), "--out", str(folder / "a_folder.md")])
     yield Case("show --out on a folder", ["data", "show", "folder", *own, "--out", str(folder / "own")])
+
+
+def _grey(value: float, kind: Any) -> Callable[[Path], None]:
+    return lambda path: Image.fromarray(np.full((20, 20), value, kind)).save(path, "TIFF")
+
+
+BAD_IMAGES: dict[str, Callable[[Path], object]] = {
+    "not a number": _grey(np.nan, np.float32),
+    "infinite": _grey(np.inf, np.float32),
+    "negative": _grey(-1e30, np.float32),
+    "beyond 16 bits": _grey(2**30, np.int32),
+    "a program in PostScript": lambda path: path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+    "a bomb": lambda path: path.write_bytes(b"P6 60000 60000 255\n"),
+    "no content": lambda path: path.write_bytes(b""),
+    "too large": lambda path: os.truncate(path, 2**31),
+}
 
 
 def data_cases(folder: Path) -> Iterator[Case]:
@@ -302,6 +328,28 @@ def data_cases(folder: Path) -> Iterator[Case]:
     write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil") for label in "ab"], count=6)
     (root / "pen").symlink_to("ink")
     yield Case("data: a domain twice by a link", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+    links = {
+        "a class twice by a link": ("oil/b", "a"),
+        "a class of another domain by a link": ("pen/b", "../ink/b"),
+        "a class that is a link to nowhere": ("oil/c", "nowhere"),
+        "a domain that is a link to nowhere": ("ice", "nowhere"),
+        "an image that is a link to nowhere": ("ink/a/pic_000.jpg", "nowhere"),
+        "an image that is a link to itself": ("ink/a/pic_000.jpg", "pic_000.jpg"),
+        "an image that is a folder": ("ink/a/pic_000.jpg", "."),
+    }
+    for name, (link, place) in links.items():
+        root = folder / name
+        write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+        shutil.rmtree(root / link) if (root / link).is_dir() else (root / link).unlink(missing_ok=True)
+        (root / link).symlink_to(place)
+        yield Case(f"data: {name}", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+        yield Case(f"data check: {name}", ["data", "check", "folder", "--root", str(root)])
+    for name, write in BAD_IMAGES.items():
+        root = folder / name
+        write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
+        write(root / "ink" / "a" / "pic_000.jpg")
+        yield Case(f"image: {name}", ["train", "--dataset", "folder", "--data_dir", str(root), *common])
+        yield Case(f"data check of an image: {name}", ["data", "check", "folder", "--root", str(root)])
     root = folder / "sound"
     write_images(root, [f"{domain}/{label}" for domain in ("ink", "oil", "pen") for label in "ab"], count=6)
     train = ["train", "--dataset", "folder", "--data_dir", str(root), "--target_domain", "pen", *common]
@@ -484,8 +532,17 @@ def report_cases(folder: Path) -> Iterator[Case]:
     many = [f"{name}=" + ",".join(map(str, range(1, 2000))) for name in ("epoch", "batch_size")]
     grids = {"twice": ["lr=0.1,1e-1"], "no experiment": ["num_workers=0,1"], "many": many, "nan": ["lr=nan,1"]}
     grids |= {"empty": ["lr="], "seeds": ["seed=1,2"], "unknown": ["rate=1,2"], "path": ["data_dir=/a,/b"]}
+    grids |= {"dataset": ["dataset=pacs,digits_mini"], "splits": ["splits=ours,published"]}
     for name, grid in grids.items():
         yield Case(f"select: {name}", [*select, *grid])
+    for name, value in {"seed": "3", "variant": "x"}.items():
+        yield Case(f"select --{name}", [*select, "p_cutoff=0.9,0.95", f"--{name}", value])
+    own = {"seed": "3", "algorithm": "erm", "dataset": "pacs", "target_domain": "pen", "labels_per_class": "5"}
+    for name, value in own.items():
+        yield Case(f"reproduce --{name}", ["reproduce", "digits_mini", "--dry_run", f"--{name}", value])
+    yield Case("doctor --set", ["doctor", "--set", "lr=nan"])
+    (folder / "unmarked.md").write_text("# No table\n")
+    yield Case("no table to update", ["tables", "--markdown", str(folder / "unmarked.md")])
     yield Case("sweep beyond", ["sweep", "--dry_run", "--seeds", "1-9999", "--labels", "1-9999"])
     loop = folder / "loop.py"
     loop.symlink_to(loop)

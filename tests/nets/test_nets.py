@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from urllib.error import URLError
@@ -92,6 +93,13 @@ def test_recalibrated_weights_load_as_float32() -> None:
         (b"not weights", "not a file of PyTorch weights"),
         ([1, 2], "expected names and tensors"),
         ({"a": torch.ones(1)}, "does not fit the network"),
+        (b"", "not a file of PyTorch weights .EOFError"),
+        ({"a": torch.tensor([1.0, math.nan])}, "'a' contains values that are not finite"),
+        ({"a": torch.ones(2, dtype=torch.int64)}, "'a' has the type int64, expected floating-point numbers"),
+        ({"a": torch.ones(2, dtype=torch.complex64)}, "'a' has the type complex64"),
+        ({"a": torch.ones(2).to_sparse()}, "'a' is not a plain tensor"),
+        ({"a": torch.zeros(1).expand(10**12)}, "'a' is not a plain tensor"),
+        ({"bn.running_var": -torch.ones(1)}, "'bn.running_var' is negative"),
     ],
 )
 def test_an_invalid_file_is_a_clear_error(tmp_path: Path, content: object, expected: str) -> None:
@@ -102,6 +110,28 @@ def test_an_invalid_file_is_a_clear_error(tmp_path: Path, content: object, expec
         torch.save(content, path)
     with pytest.raises(UserError, match=expected):
         net_builder(settings_from(net="resnet18", pretrained=True, pretrain_path=str(path)))(num_classes=7)
+
+
+def test_weights_of_usbs_networks_are_loaded_or_refused(tmp_path: Path) -> None:
+    """USB ignores missing weights and would train from random ones."""
+    path = tmp_path / "weights.pth"
+    settings = settings_from(net="wrn_28_2", pretrained=True, pretrain_path=str(path))
+    trained = net_builder(settings_from(net="wrn_28_2"))(num_classes=3)
+    state = {f"module.{name}": value for name, value in trained.state_dict().items()}
+    torch.save({"model": state}, path)
+    net = net_builder(settings)(num_classes=7)
+    assert torch.equal(net.conv1.weight, trained.conv1.weight)
+    assert net.classifier.weight.shape[0] == 7
+    torch.save({"model": {name: value for name, value in state.items() if "block1" not in name}}, path)
+    with pytest.raises(UserError, match=r"the file does not fit the network: .*Missing key"):
+        net_builder(settings)(num_classes=7)
+
+
+def test_pretrained_weights_exist_and_are_used() -> None:
+    with pytest.raises(UserError, match="pretrained: there are no pretrained weights for resnet50; pass a file with"):
+        settings_from(net="resnet50", pretrained=True)
+    with pytest.raises(UserError, match="pretrain_path: is not used with pretrained: false; set --pretrained true"):
+        settings_from(net="resnet18", pretrain_path="weights.pth")
 
 
 def test_embedded_weights_distinguish_characters() -> None:

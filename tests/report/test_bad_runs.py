@@ -14,7 +14,11 @@ import pytest
 from semilearn_ext.errors import UserError
 from semilearn_ext.report.build import build
 from semilearn_ext.report.evaluations import curves
+from semilearn_ext.report.excerpts import update
+from semilearn_ext.report.provenance import environments
 from semilearn_ext.report.records import read_records
+from tests.hostile.commands import call
+from tests.report.write_run import write_run
 
 
 def change(path: Path, **values: Any) -> None:
@@ -198,3 +202,32 @@ def test_accuracies_above_one_are_not_drawn(run: Callable[..., Path], tmp_path: 
     run(80, target_domain="texture")
     built = build([tmp_path / "runs"], ["by_target"], (), "last")
     assert any("not in the curves" in warning for warning in built.warnings)
+
+
+@pytest.mark.parametrize("command", ["gains", "claims"])
+def test_every_report_names_the_runs_that_it_leaves_out(tmp_path: Path, command: str) -> None:
+    for plugins in ([], ["upcsc"]):
+        write_run(tmp_path / "runs", 80, plugins=plugins)
+    bad = write_run(tmp_path / "runs", 80, seed=2) / "result.json"
+    bad.write_text("[")
+    words = {"gains": ["analyse", "gains", "runs", "--out", "out"], "claims": ["claims", "runs", "--out", "out.md"]}
+    outcome = call(words[command], tmp_path)
+    assert outcome.code == 0
+    assert "seed2/result.json: cannot be read" in outcome.output + outcome.errors
+
+
+def test_a_table_in_a_markdown_file_names_the_runs_that_it_leaves_out(tmp_path: Path) -> None:
+    for plugins in ([], ["upcsc"]):
+        write_run(tmp_path / "runs", 80, plugins=plugins)
+    bad = write_run(tmp_path / "runs", 80, seed=2) / "result.json"
+    bad.write_text("[")
+    with pytest.warns(UserWarning, match=r"seed2/result.json: cannot be read"):
+        text = update(f"<!-- glance: {tmp_path / 'runs'} fixmatch -->\n<!-- end of table -->\n", "README.md")
+    assert "| FixMatch |" in text
+
+
+@pytest.mark.parametrize("packages", [3, [1], "torch", None])
+def test_an_environment_of_another_form_is_not_recorded(tmp_path: Path, packages: Any) -> None:
+    run = write_run(tmp_path, 80)
+    (run / "environment.json").write_text(json.dumps({"packages": packages}))
+    assert environments(read_records([tmp_path]).runs) == {"environment": {"not recorded": 1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,10 @@ def test_final_accuracies_of_every_method_and_target(tmp_path: Path) -> None:
     (folders[-1] / "console.txt").touch()
     damaged = write_run(tmp_path, 50, seed=9)
     (damaged / "result.json").write_text("{")
-    assert progress.accuracies([*folders, damaged]) == [
+    other_forms = [write_run(tmp_path, 50, seed=10), write_run(tmp_path, 50, seed=11)]
+    for folder, field in zip(other_forms, ({"title": {}}, {"top1": {"last": "0.5"}}), strict=True):
+        (folder / "result.json").write_text(json.dumps({**RunFolder(folder).read_result(), **field}))
+    assert progress.accuracies([*folders, damaged, *other_forms]) == [
         "FixMatch on digits_mini, 10 labels per class: 72.5 (pen 65.0, print 80.0; 3 runs)",
         "FixMatch + UPCSC on digits_mini, 10 labels per class: 50.0 (pen 50.0; 1 run)",
     ]
