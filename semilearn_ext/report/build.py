@@ -83,7 +83,11 @@ def _with_protocol(runs: pd.DataFrame, protocol: str) -> tuple[pd.DataFrame, lis
     missing = runs["value"].isna()
     if missing.all():
         raise UserError(f"--protocol: no run has averaged weights of kind {protocol}; train with --average {protocol}")
-    warnings = [f"{path}: has no averaged weights of kind {protocol}; left out" for path in runs.loc[missing, "path"]]
+    by_method = runs.loc[missing, "method"].map(lambda method: method.name).value_counts(sort=False)
+    warnings = [
+        f"{counted(count, 'run')} of {name} without averaged weights of kind {protocol}; left out"
+        for name, count in by_method.items()
+    ]
     return runs[~missing].reset_index(drop=True), warnings
 
 

@@ -98,7 +98,8 @@ def _mean_of(runs: Any, metric: str) -> Cell:
 
 def protocols(folder: Path, names: Sequence[str]) -> str:
     """Accuracy of the last weights, of their exponential moving average and of their uniform average."""
-    by_protocol = [_results(folder, protocol) for protocol in _PROTOCOLS]
+    # Runs without averaged weights are not worth a warning: they may not be in the table, which shows n otherwise.
+    by_protocol = [_results(folder, "last"), *(build([folder], (), (), name).results for name in ("ema", "swa"))]
     rows = [
         [Cell(method.title), *(_accuracy(results, method) for results in by_protocol)]
         for method in find_methods(names, by_protocol[0].cells["method"], "protocols")
